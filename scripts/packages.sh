@@ -23,7 +23,6 @@ grub-common grub-mkimage
 busybox-static user space of the small test image
 squashfs-tools makes the tools layer
 zstd opens images on the command line
-g++ compiles libFuzzer for the fuzz targets
 openssl makes incompressible filler for test images
 qemu-utils makes and reads qcow2 and vmdk in the tests of formats
 xz-utils compresses for them

@@ -1,5 +1,5 @@
-//! Doors for the fuzz targets of `coordinator/fuzz`: parsers that are private otherwise, with plain data on the outside. Built
-//! only under `--cfg fuzzing` (`scripts/fuzz`, `cargo fuzz`); nothing of it exists in a normal build.
+//! Doors for the fuzz targets of `coordinator/fuzz`: parsers that are private otherwise, with plain data on the outside. Public
+//! for them alone, and hidden: no promise is made of it.
 
 use jiff::Timestamp;
 use uuid::Uuid;

@@ -1,5 +1,5 @@
 //! Entry points for the fuzz targets in `disk/fuzz`: parsers and decoders that are otherwise private, with plain data
-//! types. Built only under `--cfg fuzzing` (`scripts/fuzz`, `cargo fuzz`); a normal build does not contain it.
+//! types. Public for them alone, and hidden: no promise is made of it.
 
 use std::{
     io,
@@ -114,7 +114,7 @@ pub fn decode(format: Format, stored: &[u8], how: How) -> Result<Raw, Stopped> {
     let Format::Qcow2 = format else {
         return collect(stored, how, |input, sink, limits| decode::decode(format, input, sink, limits));
     };
-    let total = (how.step % 3 != 0).then_some(stored.len() as u64);
+    let total = (!how.step.is_multiple_of(3)).then_some(stored.len() as u64);
     let mut source = Memory { bytes: stored, range: 0..u64::MAX, step: how.step.max(64), total };
     let plan = qcow2::Plan::read(&mut source, None, &AtomicBool::new(false)).map_err(stopped)?;
     let raw = collect(stored, how, |input, sink, limits| plan.decode(input, sink, limits))?;
@@ -230,6 +230,9 @@ pub fn plan(head: &[u8], disk: &dyn ReadAt, sector: u32, no_table: bool, keep: &
     Some(Planned { pieces, parts, least_raw: layout.least_raw, gpt: !layout.table.is_empty() })
 }
 
+/// A header sector, and the pieces that are written with it, each at its offset.
+pub type RetiredHeader = (Vec<u8>, Vec<(u64, Vec<u8>)>);
+
 /// What the old tables of a disk lead to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldTables {
@@ -240,7 +243,7 @@ pub struct OldTables {
     /// What LBA 0 becomes, if it has a table of the old kind.
     pub retired_first: Vec<u8>,
     /// What LBA 1 becomes, and what is written where before; if there is a GPT that can outlive its headers.
-    pub retired_header: Option<(Vec<u8>, Vec<(u64, Vec<u8>)>)>,
+    pub retired_header: Option<RetiredHeader>,
     /// A backup header that is not in the last sector.
     pub stray: Option<Range<u64>>,
 }

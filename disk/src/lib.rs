@@ -17,7 +17,7 @@ mod divide;
 mod error;
 mod exact;
 mod forgiving;
-#[cfg(fuzzing)]
+#[doc(hidden)]
 pub mod fuzzing;
 mod gpt;
 mod grow;

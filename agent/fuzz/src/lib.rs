@@ -1,6 +1,8 @@
 //! The parsers of the agent as the fuzz targets see them. The agent is a program, so its files are taken in by their paths:
 //! those that need nothing but text whole, of others one function (`build.rs`).
 
+// Their own tests are the agent's, and need what is not here.
+#![cfg(not(test))]
 // The agent uses what is not used here.
 #![allow(dead_code)]
 

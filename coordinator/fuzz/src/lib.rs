@@ -1,6 +1,8 @@
 //! What several fuzz targets need: taking an input apart, a coordinator without a network, and a runtime whose time passes
 //! by itself.
 
+pub mod table;
+
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;

@@ -7,11 +7,9 @@ use std::{net::SocketAddr, sync::OnceLock};
 
 use axum::{Router, body::Body, http::Request};
 use landfall_boot::http::{Client, metadata};
-use landfall_coordinator_fuzz::{Input, MAC, ask, run};
+use landfall_coordinator_fuzz::{Input, MAC, ask, run, table};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
-
-mod table;
 
 fuzz_target!(|data: &[u8]| {
     static ROUTER: OnceLock<Router> = OnceLock::new();

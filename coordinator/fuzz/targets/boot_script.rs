@@ -4,10 +4,8 @@
 use std::sync::OnceLock;
 
 use axum::{Router, body::Body, http::Request};
-use landfall_coordinator_fuzz::{ask, run};
+use landfall_coordinator_fuzz::{ask, run, table};
 use libfuzzer_sys::fuzz_target;
-
-mod table;
 
 /// How a line of a script may begin.
 const WORDS: [&str; 16] = [

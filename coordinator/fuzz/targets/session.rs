@@ -166,8 +166,11 @@ impl Story {
             }
             8 => match input.u8() {
                 how @ 0..128 => {
-                    if let Ok(run) =
-                        self.engine.requests().provision("m1", "os", BTreeMap::new(), authority(how & 1 != 0), None).await
+                    if let Ok(run) = self
+                        .engine
+                        .requests()
+                        .provision("m1", "os", BTreeMap::new(), authority(how & 1 != 0), None)
+                        .await
                     {
                         self.runs.push(run);
                     }

@@ -39,8 +39,11 @@ fuzz_target!(|data: &[u8]| {
     match (one, other) {
         (Ok(one), Ok(other)) => {
             let raw = one.bytes(MOST).expect("it is no more than was asked for");
-            assert!(other.bytes(MOST).as_ref() == Some(&raw), "{format}: the same input in other pieces gives another \
-                output");
+            assert!(
+                other.bytes(MOST).as_ref() == Some(&raw),
+                "{format}: the same input in other pieces gives another \
+                output"
+            );
             if format != Format::Lz4 {
                 assert!(reference(format, stored) == Some(raw), "{format}: the reference library disagrees");
             }

@@ -10,7 +10,6 @@ use landfall_api::Digest;
 
 pub use signature::{DetachedSignature, SignatureVerifier};
 
-#[cfg(fuzzing)]
 pub(crate) use sums::digest_of;
 
 use crate::{

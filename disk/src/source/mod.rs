@@ -18,14 +18,12 @@ use crate::{Access, Defect, Format, Image, Observer, WriteError};
 use file::FileSource;
 pub use http::{Call, CallAnswer, CallError};
 use http::{Connector, HttpSource, Patience};
-#[cfg(fuzzing)]
 pub(crate) use http::{ContentRange, bearer_challenge, claimed_format, encoding, retry_after};
 pub(crate) use locator::{Locator, shown_text};
 use mirrors::Mirrors;
 use oci::OciSource;
 pub(crate) use oci::proven_layer;
 pub use oci::{ContainerImage, RootLayer, container_image, go_architecture, root_layers};
-#[cfg(fuzzing)]
 pub(crate) use oci::{Reference, choose_layer, only_of_list};
 pub use proven::ProvenFile;
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::machine::MachineBuilder;
+use crate::machine::{self, MachineBuilder};
 use crate::{Accel, Firmware, LabError, Machine, Mark, Network};
 
 /// From power-on to the first line of user space under KVM; multiplied by the accelerator's patience.
@@ -46,7 +46,7 @@ pub(crate) async fn reaches_user_space(
     limit: Duration,
 ) -> Result<Duration, LabError> {
     let mut machine = builder(kernel, firmware, dir)?.build(network, dir, Accel::Kvm)?;
-    let mark = machine.start().await?;
+    let mark = machine::start(&mut machine).await?;
     first_line(&mut machine, mark, limit).await
 }
 

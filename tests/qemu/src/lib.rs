@@ -9,7 +9,7 @@
 //! Waiting is for events (a line in a log, a byte count, an API object), each with a limit; no code sleeps for a
 //! guessed time.
 
-pub mod accel;
+mod accel;
 pub mod api;
 pub mod artefacts;
 pub mod baseline;
@@ -22,6 +22,7 @@ mod error;
 pub mod faulty;
 mod firmware;
 mod ip;
+mod kvm;
 mod log;
 mod machine;
 mod network;
@@ -37,6 +38,7 @@ pub use dnsmasq::Dnsmasq;
 pub use error::LabError;
 pub use faulty::{FaultyHttp, FileFault};
 pub use firmware::Firmware;
+pub use kvm::{CPUINFO, choose_accel};
 pub use log::printable;
 pub use log::{Line, Log, Mark};
 pub use machine::{DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec};

@@ -9,9 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use landfall_lab::accel::CPUINFO;
 use landfall_lab::artefacts::{Artefacts, OsImage};
-use landfall_lab::{Accel, Firmware};
+use landfall_lab::{CPUINFO, Firmware, choose_accel};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Power-on to installed system in virtual machines with real firmware.
@@ -199,7 +198,7 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Accel(args) => {
             let kernel = std::path::absolute(args.boot.join("vmlinuz")).context("no working directory")?;
-            let (accel, why) = Accel::choose(&kernel, &args.cpuinfo, &logs(args.logs.as_deref())?).await?;
+            let (accel, why) = choose_accel(&kernel, &args.cpuinfo, &logs(args.logs.as_deref())?).await?;
             println!("{}: {why}", accel.as_str());
             Ok(ExitCode::SUCCESS)
         }

@@ -243,11 +243,9 @@ impl Files {
 }
 
 /// For the fuzz target of this parser.
-#[cfg(fuzzing)]
 pub type Asked = (String, u16, Option<u8>, Option<Vec<u8>>);
 
 /// For the fuzz target of this parser.
-#[cfg(fuzzing)]
 pub fn fuzzing_request(packet: &[u8], size: usize) -> Option<Asked> {
     let Some(Incoming::Read(request)) = Incoming::parse(packet) else { return None };
     let ack = request.option_ack(size);

@@ -24,7 +24,6 @@ use reqwest::{
 };
 
 pub(super) use answer::format_of_type;
-#[cfg(fuzzing)]
 pub(crate) use answer::retry_after;
 pub(crate) use answer::{ContentRange, claimed_format, encoding};
 use answer::{content_length, validator};
@@ -34,7 +33,6 @@ pub use call::{Call, CallAnswer, CallError};
 pub(super) use client::Connector;
 use client::until_stopped;
 pub(super) use login::Login;
-#[cfg(fuzzing)]
 pub(crate) use login::bearer_challenge;
 pub(super) use patience::Patience;
 

@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{Access, CancelFlag, Defect, Format, Observer, WriteError, pipeline::Hasher};
 use manifest::Layer;
-#[cfg(fuzzing)]
 pub(crate) use manifest::{choose_layer, only_of_list};
 pub(crate) use reference::Reference;
 use reference::Version;

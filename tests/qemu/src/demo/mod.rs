@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use landfall_api::{Workflow, WorkflowPhase};
-use landfall_lab::accel::CPUINFO;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{
-    Accel, CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, Firmware, Machine, Mark, Network, baseline,
+    Accel, CPUINFO, CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, Firmware, Machine, Mark, Network,
+    baseline, choose_accel,
 };
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 /// Runs it. Success only if every machine phoned home.
 pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Result<ExitCode> {
-    let (accel, why) = Accel::choose(&artefacts.kernel, Path::new(CPUINFO), &options.logs).await?;
+    let (accel, why) = choose_accel(&artefacts.kernel, Path::new(CPUINFO), &options.logs).await?;
     let network = Network::create()?;
     let (count, accelerator) = (options.machines, accel.as_str());
     println!(

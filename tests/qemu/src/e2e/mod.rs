@@ -50,9 +50,8 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use landfall_lab::accel::CPUINFO;
 use landfall_lab::artefacts::Artefacts;
-use landfall_lab::{Accel, DiskBus, Firmware};
+use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, choose_accel};
 
 /// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(12 * 60);
@@ -176,7 +175,7 @@ pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: C
         Some(record) if choice.resume => passed::read(record)?,
         _ => Vec::new(),
     };
-    let (accel, why) = Accel::choose(&artefacts.kernel, Path::new(CPUINFO), logs).await?;
+    let (accel, why) = choose_accel(&artefacts.kernel, Path::new(CPUINFO), logs).await?;
     let artefacts = Arc::new(artefacts);
     let program = std::env::current_exe()?;
     println!("end-to-end tests under {}: {why}; logs in {}", accel.as_str(), logs.display());

@@ -1,4 +1,4 @@
-//! b: on a host whose KVM starts SeaBIOS and not OVMF, the proof refuses KVM, and a demo that was told to use it still ends.
+//! b: on a host whose KVM starts SeaBIOS and not OVMF, the proof refuses KVM, and a demo that must use it still ends.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

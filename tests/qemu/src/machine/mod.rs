@@ -140,7 +140,7 @@ impl Machine {
     /// # Errors
     /// [`LabError`] if firmware is missing, QEMU does not start, or the machine is on already.
     pub async fn power_on(&mut self) -> Result<Mark, LabError> {
-        let mark = self.start().await?;
+        let mark = start(self).await?;
         if self.accel == Accel::Tcg || self.serial.wait_for(mark, "", SILENCE_LIMIT).await.is_ok() {
             return Ok(mark);
         }
@@ -151,34 +151,7 @@ impl Machine {
         self.serial.append(format!("\n---- {note} ----\n").as_bytes());
         Accel::stood_still();
         self.accel = Accel::Tcg;
-        self.start().await
-    }
-
-    /// [`Machine::power_on`] under the accelerator that it was made for, whatever it shows.
-    pub(crate) async fn start(&mut self) -> Result<Mark, LabError> {
-        if self.is_on() {
-            return Err(LabError::Qmp { command: "power on".into(), message: format!("{} is on", self.spec.name) });
-        }
-        let arguments = arguments::qemu(&self.spec, &self.dir, &self.taps, self.accel)?;
-        // A connection to the previous power-on's socket would fail.
-        let socket = self.dir.join("qmp");
-        match std::fs::remove_file(&socket) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(LabError::file("cannot remove", &socket)(error));
-            }
-            _ => {}
-        }
-        self.serial.append(format!("\n---- {}: power on ----\n", self.spec.name).as_bytes());
-        let mark = self.serial.mark();
-        let mut command = tokio::process::Command::new("ip");
-        command.args(["netns", "exec", &self.namespace, "setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
-        command.args(&arguments);
-        self.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
-        let outputs = Outputs { stdout: self.serial.clone(), stderr: self.qemu_log.clone() };
-        let mut process = Process::spawn(&format!("qemu ({})", self.spec.name), command, outputs)?;
-        let qmp = connect(&socket, &self.spec.name, &mut process).await?;
-        self.running = Some(Running { process, qmp });
-        Ok(mark)
+        start(self).await
     }
 
     /// Types a line on its serial console.
@@ -266,6 +239,33 @@ impl Machine {
         let line = |limit| serial.wait_line(mark, pattern, limit, |text| text.contains(pattern));
         while_running(self, pattern, limit, line).await
     }
+}
+
+/// [`Machine::power_on`] under the accelerator that it was made for, whatever it shows.
+pub(crate) async fn start(machine: &mut Machine) -> Result<Mark, LabError> {
+    if machine.is_on() {
+        return Err(LabError::Qmp { command: "power on".into(), message: format!("{} is on", machine.spec.name) });
+    }
+    let arguments = arguments::qemu(&machine.spec, &machine.dir, &machine.taps, machine.accel)?;
+    // A connection to the previous power-on's socket would fail.
+    let socket = machine.dir.join("qmp");
+    match std::fs::remove_file(&socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(LabError::file("cannot remove", &socket)(error));
+        }
+        _ => {}
+    }
+    machine.serial.append(format!("\n---- {}: power on ----\n", machine.spec.name).as_bytes());
+    let mark = machine.serial.mark();
+    let mut command = tokio::process::Command::new("ip");
+    command.args(["netns", "exec", &machine.namespace, "setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
+    command.args(&arguments);
+    machine.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
+    let outputs = Outputs { stdout: machine.serial.clone(), stderr: machine.qemu_log.clone() };
+    let mut process = Process::spawn(&format!("qemu ({})", machine.spec.name), command, outputs)?;
+    let qmp = connect(&socket, &machine.spec.name, &mut process).await?;
+    machine.running = Some(Running { process, qmp });
+    Ok(mark)
 }
 
 /// QEMU makes its socket some time after it was started; without a notice, so the lab checks at short intervals.

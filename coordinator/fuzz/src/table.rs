@@ -10,8 +10,10 @@ use landfall_boot::{
     neighbours::Neighbours,
     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
 };
-use landfall_coordinator_fuzz::{MAC, config};
+
 use uuid::Uuid;
+
+use crate::{MAC, config};
 
 struct Table;
 
@@ -35,7 +37,7 @@ impl BootPolicy for Table {
 }
 
 /// The routes; every file is missing.
-pub(crate) fn router() -> Router {
+pub fn router() -> Router {
     let agent = AgentBoot {
         http_url: "http://10.77.0.1:7480".into(),
         tls_url: "https://10.77.0.1:7443".into(),
