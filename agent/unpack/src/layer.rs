@@ -1,5 +1,6 @@
 //! Layers of an OCI image (image specification 1.1, "Layer Filesystem Changeset"): a file named `.wh.NAME` removes NAME of the
-//! layers below, `.wh..wh..opq` everything that they have in its directory. What the same layer has stays.
+//! layers below, `.wh..wh..opq` everything that they have in its directory. What the same layer has stays, and so does what no
+//! layer made: the directory may hold another system's files, or a file system with data that is to be kept.
 
 use std::{collections::HashSet, os::fd::OwnedFd};
 
@@ -18,20 +19,33 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Other names of this kind are aufs' own records, which are nothing of the image.
 const RESERVED: &[u8] = b".wh..wh.";
 
-/// What may be kept of the names of one layer, bytes; those of a whole distribution's root take 20 MiB.
+/// What may be kept of the names of all layers, bytes; those of a whole distribution's root take 20 MiB.
 const MAX_KEPT: usize = 256 << 20;
 /// What one takes beside its bytes, rounded up.
 const ONE: usize = 64;
 
-/// What the present layer made.
+/// What an image's layers made.
 #[derive(Debug, Default)]
-pub(crate) struct Layer {
+pub(crate) struct Layers {
+    /// Those below the present one.
+    lower: HashSet<Vec<u8>>,
+    /// The present one.
     made: HashSet<Vec<u8>>,
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that they take.
     kept: usize,
 }
 
-impl Layer {
+impl Layers {
+    /// The next layer comes.
+    pub(crate) fn begin(&mut self) {
+        self.lower.extend(self.made.drain());
+    }
+
+    /// Whether any layer made what has this name.
+    pub(crate) fn own(&self, place: &[u8]) -> bool {
+        self.made.contains(place) || self.lower.contains(place)
+    }
+
     /// Whether the entry was a whiteout; then what it names is gone.
     pub(crate) fn takes(&mut self, entry: &Entry, tree: &mut Tree) -> Result<bool, UnpackError> {
         let (parent, name) = entry.name.split();
@@ -61,31 +75,42 @@ impl Layer {
         }
         let place = joined(parent, named);
         let Some(directory) = existing(tree, parent).map_err(io)? else { return Ok(true) };
-        if !self.made.contains(&place) {
-            remove::whole(&directory, named).map_err(io)?;
-            tree.forget(&place, &|_| false);
-            return Ok(true);
-        }
         // The order within a layer means nothing: its own file of that name stays, and in a directory what is its own.
         match self.clear(&directory, named, &place, tree) {
-            Ok(()) | Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(true),
-            Err(errno) => Err(io(errno)),
+            Ok(()) | Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
+            Err(errno) => return Err(io(errno)),
         }
+        if self.stays(&place) {
+            return Ok(true);
+        }
+        match remove::one(&directory, named) {
+            Ok(_) => tree.forget(&place, &|_| false),
+            // It is left with what stays in it, or another file system is mounted there.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => {}
+            Err(errno) => return Err(io(errno)),
+        }
+        Ok(true)
     }
 
     /// Removes what lower layers have in a directory.
     fn clear(&self, directory: &OwnedFd, name: &[u8], place: &[u8], tree: &mut Tree) -> Result<(), Errno> {
-        let stays = |below: &[u8]| self.made.contains(&joined(place, below));
-        remove::content(directory, name, &stays, MAX_DEPTH)?;
-        tree.forget(place, &|name| name == place || self.made.contains(name));
+        remove::content(directory, name, &|below| self.stays(&joined(place, below)), MAX_DEPTH)?;
+        tree.forget(place, &|name| name == place || self.stays(name));
         Ok(())
+    }
+
+    /// Whether a whiteout leaves what has this name.
+    fn stays(&self, place: &[u8]) -> bool {
+        self.made.contains(place) || !self.lower.contains(place)
     }
 
     /// An entry's directories are the layer's as well.
     fn made(&mut self, name: &Name) {
         let mut rest = name.bytes();
         while !rest.is_empty() && self.made.insert(rest.to_vec()) {
-            self.kept += rest.len() + ONE;
+            if !self.lower.contains(rest) {
+                self.kept += rest.len() + ONE;
+            }
             rest = rest.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &rest[..at]);
         }
     }

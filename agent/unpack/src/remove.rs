@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat, unlinkat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat},
     io::Errno,
 };
 
@@ -35,20 +35,20 @@ pub(crate) fn one(directory: &OwnedFd, name: &[u8]) -> Result<Removed, Errno> {
     Ok(if matches!(kind, FileType::Directory | FileType::Symlink) { Removed::Way } else { Removed::File })
 }
 
-/// The same, and a directory with everything in it.
+/// The same, and a directory with everything in it, except what `stays` by its place below it.
 ///
 /// # Errors
-/// The kernel's; `ELOOP` for directories deeper than any that is unpacked.
-pub(crate) fn whole(directory: &OwnedFd, name: &[u8]) -> Result<Removed, Errno> {
+/// The kernel's; `ENOTEMPTY` where something stays, `ELOOP` for directories deeper than any that is unpacked.
+pub(crate) fn whole(directory: &OwnedFd, name: &[u8], stays: &dyn Fn(&[u8]) -> bool) -> Result<Removed, Errno> {
     match one(directory, name) {
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         other => return other,
     }
-    content(directory, name, &|_| false, MAX_DEPTH)?;
+    content(directory, name, stays, MAX_DEPTH)?;
     one(directory, name)
 }
 
-/// Removes what is in a directory, except what `stays` by its place below it.
+/// Removes what is in a directory, except what `stays` by its place below it, and except file systems that are mounted in it.
 ///
 /// # Errors
 /// As [`whole`].
@@ -71,9 +71,14 @@ fn below(
     let Some(depth) = depth.checked_sub(1) else { return Err(Errno::LOOP) };
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = openat(directory, name, flags, Mode::empty())?;
+    let device = fstat(&open)?.st_dev;
     for child in names(&open)? {
         let place = if place.is_empty() { child.clone() } else { [place, b"/", &child].concat() };
-        if is_directory(&open, &child)? {
+        let stat = statat(&open, &child, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_dev != device {
+            continue;
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             below(&open, &child, &place, stays, depth)?;
             if stays(&place) {
                 continue;
@@ -88,11 +93,6 @@ fn below(
         }
     }
     Ok(())
-}
-
-fn is_directory(directory: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
 fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {

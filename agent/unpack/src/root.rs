@@ -10,7 +10,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, readlinkat, statat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, ResolveFlags, chmodat, fstat, mkdirat, openat, openat2, readlinkat, statat,
+        unlinkat,
     },
     io::Errno,
 };
@@ -140,6 +141,11 @@ impl Root {
     pub(crate) fn renewed(&mut self) -> Result<(), Errno> {
         self.top = Directory::new(self.top.fd.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?)?;
         Ok(())
+    }
+
+    /// Whether a directory is on the file system of the installed system's root.
+    pub(crate) fn is_of_system(&self, directory: &OwnedFd) -> Result<bool, Errno> {
+        Ok(fstat(directory)?.st_dev == fstat(&self.system)?.st_dev)
     }
 
     /// Whether it was made for this archive.

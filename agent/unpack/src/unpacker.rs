@@ -5,7 +5,7 @@ use std::io::BufRead;
 use crate::{
     Fault, UnpackError,
     entry::{Entry, Kind},
-    layer::Layer,
+    layer::Layers,
     reader::Reader,
     root::Root,
     target::Target,
@@ -49,6 +49,7 @@ pub struct Tally {
 /// A directory that archives are unpacked to.
 pub struct Unpacker<'a> {
     tree: Tree,
+    layers: Layers,
     limits: Limits,
     tally: Tally,
     /// Asked for every entry and every piece of content.
@@ -62,7 +63,8 @@ impl<'a> Unpacker<'a> {
     /// # Errors
     /// [`UnpackError::Io`] where there can be no such directory.
     pub fn new(target: &Target<'_>, limits: Limits, go_on: &'a dyn Fn() -> bool) -> Result<Self, UnpackError> {
-        Ok(Self { tree: Tree::new(Root::make(target)?), limits, tally: Tally::default(), go_on })
+        let tree = Tree::new(Root::make(target)?);
+        Ok(Self { tree, layers: Layers::default(), limits, tally: Tally::default(), go_on })
     }
 
     /// Unpacks everything in `input`, a tar stream without compression, to its end.
@@ -71,18 +73,18 @@ impl<'a> Unpacker<'a> {
     /// [`UnpackError`]; what was unpacked before it stays.
     pub fn archive(&mut self, input: &mut dyn BufRead, manner: Manner) -> Result<(), UnpackError> {
         let mut reader = Reader::new(input);
-        let mut layer = Layer::default();
+        self.layers.begin();
         self.tree.root.begin(manner == Manner::Layer);
         while let Some(entry) = reader.next()? {
             self.count(&entry)?;
             if !(self.go_on)() {
                 return Err(UnpackError::Stopped { entry: entry.shown });
             }
-            let replace = match manner {
-                Manner::Archive => Replace::Files,
-                Manner::Layer if layer.takes(&entry, &mut self.tree)? => continue,
-                Manner::Layer => Replace::Anything,
-            };
+            if manner == Manner::Layer && self.layers.takes(&entry, &mut self.tree)? {
+                continue;
+            }
+            let own = |place: &[u8]| self.layers.own(place);
+            let replace = if manner == Manner::Layer { Replace::Directories(&own) } else { Replace::Files };
             self.tree.put(&entry, &mut reader, replace, self.go_on)?;
         }
         Ok(())

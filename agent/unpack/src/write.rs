@@ -28,12 +28,14 @@ const ONE: usize = 128;
 const LINK: usize = 32;
 
 /// What may stand in the place of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replace {
+#[derive(Clone, Copy)]
+pub(crate) enum Replace<'a> {
     /// A file, a link or an empty directory; a directory may be found through a link.
     Files,
-    /// Anything, as a layer over other layers does.
-    Anything,
+    /// A whole directory too, as a layer over other layers does. On the system's own file system with all that is in it, since
+    /// an attempt that was interrupted may have left it; on another, which may hold data to be kept, only with what has the
+    /// name of something that this image made.
+    Directories(&'a dyn Fn(&[u8]) -> bool),
 }
 
 /// A tree that is being made.
@@ -68,7 +70,7 @@ impl Tree {
         &mut self,
         entry: &Entry,
         reader: &mut Reader<'_>,
-        replace: Replace,
+        replace: Replace<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<(), UnpackError> {
         let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
@@ -191,7 +193,7 @@ impl Tree {
         parent: &Directory,
         name: &[u8],
         entry: &Entry,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<bool, UnpackError> {
         let make = || mkdirat(parent, name, Mode::RWXU);
         match make() {
@@ -203,7 +205,7 @@ impl Tree {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(true),
             // An archive of additions has /lib, and the system a link from there to /usr/lib.
-            FileType::Symlink if replace == Replace::Files => match self.root.existing(entry.name.bytes()) {
+            FileType::Symlink if matches!(replace, Replace::Files) => match self.root.existing(entry.name.bytes()) {
                 Ok(_) => return Ok(false),
                 // To nowhere, to itself, or to what is no directory. What the archive's own leads to may come later, and then
                 // another attempt would go through it.
@@ -226,7 +228,7 @@ impl Tree {
         parent: &Directory,
         name: &[u8],
         entry: &Entry,
-        replace: Replace,
+        replace: Replace<'_>,
         make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>,
     ) -> Result<Option<OwnedFd>, UnpackError> {
         let (made, replaced) = match make() {
@@ -250,7 +252,7 @@ impl Tree {
         name: &[u8],
         target: &Name,
         entry: &Entry,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<(), UnpackError> {
         let (at, file) = target.split();
         let missing = |e| failed(&format!("link its target {} to", shown(target.bytes())), entry, e);
@@ -271,7 +273,7 @@ impl Tree {
         parent: &OwnedFd,
         name: &[u8],
         entry: &Entry,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Vec<u8>>, UnpackError> {
         let label = inherit::label(parent, name).map_err(|e| failed("read the SELinux label of", entry, e))?;
         let target = if let Kind::Symlink(target) = &entry.kind { Some(target.as_slice()) } else { None };
@@ -280,12 +282,16 @@ impl Tree {
         }
         let removed = match replace {
             Replace::Files => remove::one(parent, name),
-            Replace::Anything => remove::whole(parent, name),
+            Replace::Directories(own) => {
+                let free = self.root.is_of_system(parent).map_err(|e| failed("look at", entry, e))?;
+                let own = |below: &[u8]| own(&[entry.name.bytes(), b"/", below].concat());
+                remove::whole(parent, name, &|below| !free && !own(below))
+            }
         };
         match removed {
             Ok(Removed::Way) => self.forget(entry.name.bytes(), &|_| false),
             Ok(Removed::File | Removed::Nothing) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => {
                 return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Occupied });
             }
             Err(errno) => return Err(failed("replace what stands in the place of", entry, errno)),

@@ -121,6 +121,64 @@ fn anything_is_replaced_by_a_later_layers_entry() {
 }
 
 #[test]
+fn whiteouts_leave_what_no_layer_made() {
+    let kept = ["etc/kept", "var/lib/kept", "var/lib/deep/kept", "home/ann/thesis"];
+    for whiteout in ["etc/.wh.kept", "var/.wh.lib", "var/lib/.wh..wh..opq", ".wh..wh..opq", ".wh.home", "home/.wh.ann"]
+    {
+        let root = tempfile::tempdir().unwrap();
+        for place in kept {
+            let place = root.path().join(place);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::write(place, "old").unwrap();
+        }
+        unpack(&[lower(), vec![gone(whiteout)]], root.path()).unwrap();
+        for place in kept {
+            assert_eq!(fs::read(root.path().join(place)).ok().as_deref(), Some(&b"old"[..]), "{whiteout}: {place}");
+        }
+    }
+}
+
+/// Another file system below a directory, for as long as this lives.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn at(place: std::path::PathBuf) -> Self {
+        fs::create_dir_all(&place).unwrap();
+        let done = std::process::Command::new("mount").args(["-t", "tmpfs", "kept"]).arg(&place).status().unwrap();
+        assert!(done.success(), "tests of mounts need root, as scripts/test has it");
+        Self(place)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Left behind only where the kernel refuses it.
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn no_layer_replaces_directories_of_a_kept_file_system() {
+    // A file in the place of the mount, of what it is in, and of a directory on it.
+    for evil in ["srv/data", "srv", "srv/data/ann"] {
+        let root = tempfile::tempdir().unwrap();
+        let mounted = Mounted::at(root.path().join("srv/data"));
+        fs::create_dir_all(mounted.0.join("ann")).unwrap();
+        fs::write(mounted.0.join("ann/thesis"), "old").unwrap();
+        let refused = unpack(&[lower(), vec![file(evil, "2")]], root.path());
+        assert!(
+            matches!(&refused, Err(UnpackError::Refused { entry, fault: Fault::Occupied }) if entry == evil),
+            "{evil}: {refused:?}"
+        );
+        assert_eq!(fs::read(mounted.0.join("ann/thesis")).unwrap(), b"old", "{evil}");
+        // What the image itself put there it may replace.
+        let own = [vec![file("srv/data/own/x", "1")], vec![file("srv/data/own", "2")]];
+        unpack(&own, root.path()).unwrap();
+        assert_eq!(fs::read(mounted.0.join("own")).unwrap(), b"2");
+    }
+}
+
+#[test]
 fn whiteouts_remove_links_and_never_what_they_lead_to() {
     let outer = tempfile::tempdir().unwrap();
     fs::create_dir_all(outer.path().join("root")).unwrap();
