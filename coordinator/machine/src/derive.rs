@@ -220,7 +220,8 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
     }
     let conditions = &mut status.conditions;
     match (run.phase, run.phoned_home_at) {
-        (_, Some(when)) => {
+        // While actions are open the system that spoke is half made, or another disk's.
+        (phase, Some(when)) if phase != WorkflowPhase::Running => {
             set(
                 conditions,
                 Type::Provisioned,
@@ -249,7 +250,7 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
                 run.problem.as_ref().map_or((Reason::Failed, String::new()), |p| (p.code.into(), p.to_string()));
             set(conditions, Type::Provisioned, false, reason, message, at);
         }
-        (phase, None) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
+        (phase, _) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
             Purpose::Provision => {
                 set(conditions, Type::Provisioned, false, Reason::Provisioning, "a workflow is running", at)
             }
@@ -258,7 +259,7 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
             }
         },
         // Nothing was done to it: whatever held before holds still.
-        (_, None) => {}
+        _ => {}
     }
 }
 

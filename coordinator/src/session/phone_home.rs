@@ -56,7 +56,7 @@ async fn phone_home(
                 ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
                 ErrorCode::InvalidDocument => StatusCode::BAD_REQUEST,
                 // It asks again until its patience ends.
-                ErrorCode::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+                ErrorCode::StoreUnavailable | ErrorCode::MachineBusy => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             };
             (status, Json(problem)).into_response()

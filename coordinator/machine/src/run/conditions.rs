@@ -139,6 +139,14 @@ fn progressing(status: &WorkflowStatus, at: &[&ActionStatus], machine: &str) -> 
                     format!("\"{action}\" waits for a person: {message}; then run landfall resume"),
                 ),
                 (Some(_), None) => yes(KIND, Reason::AfterFailure, what),
+                (None, None) if status.phoned_home_at.is_some_and(|when| nothing_begun_since(at, when)) => no(
+                    KIND,
+                    Reason::WaitingForAgent,
+                    format!(
+                        "the installed system of {machine} runs, but actions are not done ({what}); restart the machine so \
+                        that it netboots"
+                    ),
+                ),
                 (None, None) => yes(KIND, Reason::Running, what),
             }
         }
@@ -150,6 +158,10 @@ fn progressing(status: &WorkflowStatus, at: &[&ActionStatus], machine: &str) -> 
             no(KIND, Reason::Ended, status.problem.as_ref().map_or_else(String::new, ToString::to_string))
         }
     }
+}
+
+fn nothing_begun_since(at: &[&ActionStatus], when: Timestamp) -> bool {
+    at.iter().all(|action| action.started_at.is_none_or(|begun| begun <= when))
 }
 
 fn paused(status: &WorkflowStatus) -> Found {

@@ -5,7 +5,7 @@ use landfall_api::{Action, ActionSpec, ActionState, ActionStatus, Authority, Err
 use super::{
     frontier::frontier,
     policy,
-    receipts::writes_unproven,
+    receipts::{open_at_phone_home, proven},
     state::{Effect, Run, after},
 };
 
@@ -149,24 +149,32 @@ impl Run<'_> {
         }
     }
 
+    /// The reports of the commit and of the reboot may have been lost, and only a system that this run installed has its
+    /// token. That proves what [`proven`] says, and that the machine has restarted; any other action is still to be done.
     pub(super) fn phoned_home(&mut self) {
-        self.state.phoned_home_at.get_or_insert(self.now);
-        let waits = match self.state.phase {
-            WorkflowPhase::Rebooting => true,
-            // The reports of the commit and of the reboot may have been lost, and only a system that this run installed has
-            // its token. In a list without branches the seed that carries it comes after every write before it; with a disk
-            // still to be written after that, or in another branch, it is another disk's system that speaks.
-            WorkflowPhase::Running => self.state.ending.is_none() && !writes_unproven(&self.state),
-            _ => false,
-        };
-        if waits {
-            for index in 0..self.state.actions.len() {
-                if self.state.actions.get(index).is_some_and(|a| !a.is_over()) {
-                    self.succeed(index);
+        match self.state.phase {
+            WorkflowPhase::Rebooting => {}
+            WorkflowPhase::Running if self.state.ending.is_none() => {
+                (0..proven(&self.state)).for_each(|index| self.succeed_if_open(index));
+                if open_at_phone_home(&self.state).is_some() {
+                    self.state.phoned_home_at.get_or_insert(self.now);
+                    return;
                 }
+                (0..self.state.actions.len()).for_each(|index| self.succeed_if_open(index));
             }
-            self.state.rebooted_at.get_or_insert(self.now);
-            self.end(WorkflowPhase::Succeeded);
+            _ => {
+                self.state.phoned_home_at.get_or_insert(self.now);
+                return;
+            }
+        }
+        self.state.phoned_home_at = Some(self.now);
+        self.state.rebooted_at.get_or_insert(self.now);
+        self.end(WorkflowPhase::Succeeded);
+    }
+
+    fn succeed_if_open(&mut self, index: usize) {
+        if self.state.actions.get(index).is_some_and(|action| !action.is_over()) {
+            self.succeed(index);
         }
     }
 

@@ -1,9 +1,11 @@
 //! What receipts on the disks prove of a workflow's writes.
 
-use landfall_api::{ActionSpec, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowStatus};
+use landfall_api::{
+    ActionSpec, ActionStatus, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowPhase, WorkflowStatus,
+};
 use uuid::Uuid;
 
-use super::frontier::{frontier, is_write};
+use super::frontier::frontier;
 
 pub(super) fn is_done(receipt: &DiskReceipt) -> bool {
     receipt.receipt.state == ReceiptState::Done
@@ -53,14 +55,20 @@ pub(super) fn may_be_done(workflow: Uuid, status: &WorkflowStatus, found: &[Disk
     Some(Problem::new(ErrorCode::ReceiptMismatch, message).hint(hint))
 }
 
-/// Whether a disk is still to be written that a phone-home does not prove to be: in a list without branches it proves
-/// the writes before the seed that carries its token. A retry shares its token with the workflow before it, and proves nothing.
-pub(super) fn writes_unproven(status: &WorkflowStatus) -> bool {
-    let actions = &status.actions;
-    let linear = actions.iter().all(|a| a.action.branch.is_none()) && status.takes_over.is_empty();
-    let seed = actions.iter().position(|a| matches!(a.action.spec, ActionSpec::CloudInit(_)));
-    let proven = seed.filter(|_| linear).unwrap_or_default();
-    actions.iter().enumerate().any(|(n, a)| n >= proven && is_write(a) && !a.is_over())
+/// How many actions from the first a phone-home proves to be done: in a list without branches those up to the seed that
+/// carries its token. A retry shares its token with the workflow before it, and so a phone-home proves none of it.
+pub(super) fn proven(status: &WorkflowStatus) -> usize {
+    let linear = status.actions.iter().all(|a| a.action.branch.is_none()) && status.takes_over.is_empty();
+    let seed = status.actions.iter().position(|a| matches!(a.action.spec, ActionSpec::CloudInit(_)));
+    seed.filter(|_| linear).map_or(0, |seed| seed + 1)
+}
+
+/// The first action of a running workflow that is still to be done although the installed system speaks: none that a
+/// phone-home proves, and not the restart.
+pub fn open_at_phone_home(status: &WorkflowStatus) -> Option<&ActionStatus> {
+    let behind = status.actions.iter().skip(proven(status));
+    let mut open = behind.filter(|a| !a.is_over() && !a.action.spec.info().is_last_step());
+    open.next().filter(|_| status.phase == WorkflowPhase::Running)
 }
 
 /// How people know the disk of a receipt.

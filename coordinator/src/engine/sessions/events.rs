@@ -185,7 +185,8 @@ impl Sessions {
     /// An installed system phones home with its run's bearer token. May be repeated.
     ///
     /// # Errors
-    /// [`Problem`] with code `Unauthenticated` if the token is not a run's.
+    /// [`Problem`] with code `Unauthenticated` if the token is not a run's, `MachineBusy` if actions of the run are still to be
+    /// done: the system asks again, and keeps the unit that phones home until they are.
     pub async fn phone_home(&self, bearer: &str, report: PhoneHomeReport) -> Result<(), Problem> {
         let refused = || Problem::new(ErrorCode::Unauthenticated, "this phone-home token is unknown");
         let uid = bearer.split_once('.').and_then(|(uid, _)| Uuid::parse_str(uid).ok()).ok_or_else(refused)?;
@@ -209,7 +210,13 @@ impl Sessions {
             let heir = of == Which::Older && newest.is_some_and(|status| status.takes_over.contains(&uid));
             Input::PhonedHome(if heir { vec![of, Which::Newest] } else { vec![of] })
         };
-        self.steps.drive_of(&mut live, machine, Some(&name), input).await.map(drop).map_err(|refused| refused.problem)
+        self.steps.drive_of(&mut live, machine, Some(&name), input).await.map_err(|refused| refused.problem)?;
+        let after = self.fleet.store().workflow(&name).await?;
+        let status = after.as_ref().and_then(|workflow| workflow.status.as_ref());
+        let Some(open) = status.and_then(landfall_machine::run::open_at_phone_home) else { return Ok(()) };
+        let message = format!("action \"{}\" of workflow \"{name}\" is still to be done", open.action.name);
+        Err(Problem::new(ErrorCode::MachineBusy, message)
+            .hint("restart the machine so that it netboots and its agent goes on"))
     }
 }
 

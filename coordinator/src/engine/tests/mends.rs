@@ -76,6 +76,27 @@ async fn a_phone_home_proves_the_write_whose_report_was_lost() {
 }
 
 #[tokio::test]
+async fn an_early_phone_home_is_asked_to_come_again() {
+    let world = World::new().await;
+    let mut os = template("http://10.77.0.1:7480/images/os.zst");
+    let actions = os["spec"]["actions"].as_array_mut().unwrap();
+    actions.insert(2, json!({"name": "run", "exec": {"command": ["true"]}}));
+    world.apply(os).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
+    let refused = world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::MachineBusy);
+    assert!(refused.message.contains("\"run\""), "{refused}");
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!(status.phase, WorkflowPhase::Running);
+    assert_eq!(world.condition("Provisioned").await.unwrap().0, ConditionStatus::False);
+    let progressing = status.conditions.iter().find(|c| c.kind == landfall_api::ConditionType::Progressing).unwrap();
+    assert!(progressing.message.contains("netboots"), "{}", progressing.message);
+}
+
+#[tokio::test]
 async fn an_epoch_beyond_reason_locks_no_agent_out() {
     let world = World::new().await;
     let uid = world.machine().await.metadata.uid.unwrap();

@@ -3,6 +3,7 @@
 use landfall_api::ActionState;
 
 use super::*;
+use crate::run::open_at_phone_home;
 
 #[test]
 fn a_run_goes_from_pending_to_succeeded_by_phone_home() {
@@ -160,6 +161,42 @@ fn an_early_phone_home_does_not_end_remaining_writes() {
     story.then(Event::PhonedHome);
     assert_eq!(story.state.phase, WorkflowPhase::Running);
     assert!(story.state.phoned_home_at.is_some());
+}
+
+#[test]
+fn a_phone_home_proves_what_comes_before_its_seed() {
+    let write = json!({"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}});
+    let (seed, exec) =
+        (json!({"name": "seed", "cloudInit": {}}), json!({"name": "run", "exec": {"command": ["true"]}}));
+    let reboot = json!({"name": "restart", "reboot": {}});
+    let cases = [
+        // The list, how many actions were reported, how many are known to be done after a phone-home.
+        (json!([write, seed, reboot]), 0, 3),
+        (json!([write, seed, exec, reboot]), 0, 2),
+        (json!([write, seed, exec, reboot]), 2, 2),
+        (json!([write, seed, exec, reboot]), 3, 4),
+        (json!([write, exec, seed, reboot]), 1, 4),
+    ];
+    for (actions, reported, done) in cases {
+        let mut story = Story::of(list(actions.clone()));
+        story.then(connected(1, vec![]));
+        (0..reported).for_each(|index| drop(story.does(1, index, 1)));
+        story.then(Event::PhonedHome);
+        let states: Vec<_> = story.state.actions.iter().map(|a| a.state == ActionState::Succeeded).collect();
+        assert_eq!(states.iter().filter(|done| **done).count(), done, "{actions} {reported}: {states:?}");
+        let whole = done == states.len();
+        let phase = if whole { WorkflowPhase::Succeeded } else { WorkflowPhase::Running };
+        assert_eq!(story.state.phase, phase, "{actions} {reported}");
+        assert_eq!(open_at_phone_home(&story.state).is_none(), whole, "{actions} {reported}");
+        if !whole {
+            // The machine netboots again: its agent goes on, and the system's next phone-home ends the workflow.
+            story.then(connected(2, vec![]));
+            (2..4).for_each(|index| drop(story.does(2, index, story.state.actions[index as usize].attempt.max(1))));
+            assert_eq!(story.state.phase, WorkflowPhase::Rebooting);
+            story.then(Event::PhonedHome);
+            assert_eq!(story.state.phase, WorkflowPhase::Succeeded);
+        }
+    }
 }
 
 #[test]
