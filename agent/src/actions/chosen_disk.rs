@@ -5,6 +5,7 @@ use landfall_api::{
     message::{ActionKind, AssignedAction},
 };
 use landfall_disk::{Disk, SelectionGuard};
+use uuid::Uuid;
 
 use super::{Machine, final_failure};
 use crate::runner::{Failure, Job};
@@ -20,6 +21,9 @@ impl Machine {
         let disk = one(selector, &disks)?;
         if !job.run.force {
             nothing_missing(selector, &disk.id, &disks, &job.run.expected_receipts)?;
+            if matches!(job.kind, ActionKind::WriteImage(_)) {
+                not_begun_elsewhere(job, &disk.id, &self.disks.receipts().on(&disks).receipts)?;
+            }
         }
         let guard = self.disks.guard(generation, selector, &disk.id);
         Ok((disk, guard))
@@ -48,6 +52,28 @@ pub(super) fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFa
         ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,
     }
+}
+
+/// Whether a workflow is the one that runs, or one whose work it took over.
+pub(super) fn is_own(job: &Job, workflow: Uuid) -> bool {
+    workflow == job.run.workflow_uid || job.run.earlier_runs.contains(&workflow)
+}
+
+/// Refuses a choice that falls on another disk than before: kernel names and addresses change over a restart, and the action
+/// has begun, or ended, on a disk that is still there.
+fn not_begun_elsewhere(job: &Job, chosen: &DiskId, receipts: &[DiskReceipt]) -> Result<(), Failure> {
+    let index = job.action.action_index;
+    let begun = |found: &&DiskReceipt| {
+        found.receipt.action_index == index && is_own(job, found.receipt.workflow_uid) && !found.disk.same_disk(chosen)
+    };
+    let Some(begun) = receipts.iter().find(begun) else { return Ok(()) };
+    let DiskId { name, serial, wwn, .. } = &begun.disk;
+    let message = format!(
+        "this action has begun to write disk {name} (serial {serial}, wwn {wwn}); its selector now matches disk {}",
+        chosen.name
+    );
+    let hint = "select the disk by serial or wwn: kernel names and addresses change when the machine restarts";
+    Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&chosen.name)))
 }
 
 /// Refuses a choice that may fall on the wrong disk: a disk that this machine installed is missing, and the selector may mean
@@ -88,7 +114,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::disks::done_by;
+    use crate::{
+        actions::testing::{heard, write_image},
+        disks::done_by,
+    };
 
     fn disk(serial: &str, size_bytes: u64) -> DiskFacts {
         let id = DiskId { name: format!("sd{serial}"), serial: serial.into(), size_bytes, ..DiskId::default() };
@@ -97,6 +126,21 @@ mod tests {
 
     fn receipt_on(serial: &str, size_bytes: u64) -> DiskReceipt {
         DiskReceipt { disk: disk(serial, size_bytes).id, receipt: done_by(1) }
+    }
+
+    #[test]
+    fn a_write_that_begun_on_one_disk_takes_no_other() {
+        let (write, _) = heard(write_image("x"));
+        let begun = |run: u128, action_index: u32, on: &str| {
+            let receipt = landfall_api::Receipt { action_index, ..done_by(run) };
+            not_begun_elsewhere(&write, &disk("b", 1).id, &[DiskReceipt { disk: disk(on, 1).id, receipt }])
+        };
+        let refused = begun(1, 0, "a").unwrap_err();
+        assert_eq!((refused.problem.code, refused.retryable), (ErrorCode::AmbiguousDisk, false));
+        assert!(refused.problem.to_string().contains("serial a"), "{}", refused.problem);
+        for (run, index, on) in [(1, 0, "b"), (1, 1, "a"), (7, 0, "a")] {
+            assert_eq!(begun(run, index, on), Ok(()), "{run} {index} {on}");
+        }
     }
 
     #[test]

@@ -32,8 +32,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use landfall_api::{
-    DiskId, ErrorCode, Problem,
-    message::{ActionKind, ActionResult},
+    DiskId, DiskReceipt, ErrorCode, Problem,
+    message::{ActionKind, ActionResult, Assignment},
 };
 use landfall_disk::{Authority, LeaseGuard, ReceiptIntent, SelectionGuard};
 use tokio::time::timeout;
@@ -55,6 +55,8 @@ pub(crate) struct Machine {
     disks: Disks,
     /// The disk that a workflow wrote while this process lived: for images whose table has no room for a receipt.
     written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
+    /// The disks that a workflow wiped while this process lived.
+    wiped: Arc<Mutex<Vec<(Uuid, DiskId)>>>,
     /// The workflow whose list was checked while this process lived. Held during a check, which opens disks, and asked before
     /// each action that destroys data: branches that begin at once, and the checks of dry runs, come one after another.
     checked: Arc<tokio::sync::Mutex<Option<Uuid>>>,
@@ -123,7 +125,7 @@ impl Perform for Machine {
 impl Machine {
     /// The machine with these disks.
     pub(crate) fn new(disks: Disks) -> Self {
-        Self { disks, written: Arc::default(), checked: Arc::default() }
+        Self { disks, written: Arc::default(), wiped: Arc::default(), checked: Arc::default() }
     }
 
     /// Checks the whole list before the first action of it that destroys data.
@@ -166,12 +168,31 @@ impl Machine {
                 return Err(final_failure(Problem::new(ErrorCode::Cancelled, text)));
             }
         }
+        let job = self.after_wipes(job);
         let name = format!("action-{}", job.action.action_index);
         let cannot = |e: std::io::Error| {
             let problem = Problem::new(ErrorCode::Internal, format!("cannot start a thread for the action: {e}"));
             Failure { problem, retryable: true }
         };
         on_thread(&name, move || work(&self, &job)).await.map_err(cannot)?
+    }
+
+    /// The job without the receipts that its workflow has wiped since the coordinator sent the list.
+    fn after_wipes(&self, job: Job) -> Job {
+        let wiped = self.wiped.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = |known: &DiskReceipt| {
+            wiped.iter().any(|(run, disk)| *run == job.run.workflow_uid && known.disk.same_disk(disk))
+        };
+        if !job.run.expected_receipts.iter().any(gone) {
+            return job;
+        }
+        let mut run = Assignment::clone(&job.run);
+        run.expected_receipts.retain(|known| !gone(known));
+        Job { run: Arc::new(run), ..job }
+    }
+
+    fn note_wiped(&self, run: Uuid, disk: DiskId) {
+        self.wiped.lock().unwrap_or_else(PoisonError::into_inner).push((run, disk));
     }
 
     fn remember(&self, run: Uuid, disk: DiskId) {

@@ -7,8 +7,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use landfall_api::{
-    Progress,
-    message::{ActionKind, ActionRef, AssignedAction, Assignment, EventBody, LogLevel, Retry, Start},
+    Digest, DiskSelector, ImageAccess, ImageProof, ImageSource, Progress,
+    message::{ActionKind, ActionRef, AssignedAction, Assignment, EventBody, LogLevel, Retry, Start, WriteImage},
 };
 use landfall_disk::CancelFlag;
 use landfall_session::{Report, Reporting, SessionEnded, Unflushed};
@@ -50,6 +50,30 @@ impl Report for Heard {
     }
 }
 
+/// A write of some image, which keeps the partition of that name.
+pub(super) fn write_image(keep: &str) -> ActionKind {
+    let image = ImageSource {
+        urls: vec!["http://h/i".into()],
+        proof: ImageProof::Stored(Digest::from_sha256([1; 32])),
+        format: None,
+        no_table: false,
+        access: ImageAccess::default(),
+    };
+    ActionKind::WriteImage(WriteImage {
+        disk: DiskSelector::default(),
+        image,
+        keep: vec![keep.to_owned()],
+        read_back: false,
+    })
+}
+
+/// An action of a list.
+pub(super) fn listed(name: &str, kind: ActionKind) -> AssignedAction {
+    let second = Duration::from_secs(1);
+    let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
+    AssignedAction { name: name.into(), timeout: second, retry, branch: None, when: None, kind }
+}
+
 /// The first attempt at this action.
 pub(super) fn job(kind: ActionKind) -> Job {
     heard(kind).0
@@ -58,17 +82,14 @@ pub(super) fn job(kind: ActionKind) -> Job {
 /// The same, with what it reports.
 pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    let second = Duration::from_secs(1);
-    let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
-    let action =
-        AssignedAction { name: "step".into(), timeout: second, retry, branch: None, when: None, kind: kind.clone() };
+    let action = listed("step", kind.clone());
     let run = Assignment {
         epoch: 1,
         workflow_uid: Uuid::from_u128(1),
         workflow_name: "run".into(),
         machine_uid: Uuid::from_u128(2),
         generation: 1,
-        lease: second,
+        lease: Duration::from_secs(1),
         counts_from: None,
         actions: vec![action],
         start_index: 0,

@@ -29,9 +29,10 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<A
         let begin = |(n, request)| {
             let all = &all;
             scope.spawn(move || {
-                let wiped = landfall_disk::wipe_disk(request, &all.of(n))
-                    .map_err(|e| failure(&e))
-                    .map(|report| tell(job, report));
+                let wiped = landfall_disk::wipe_disk(request, &all.of(n)).map_err(|e| failure(&e)).map(|report| {
+                    machine.note_wiped(job.run.workflow_uid, report.disk.clone());
+                    tell(job, report);
+                });
                 all.ended(n);
                 wiped
             })
@@ -205,5 +206,41 @@ impl Observer for ToRun<'_> {
 
     fn cannot_stop(&self, begun: bool) {
         self.all.job.doing.cannot_stop(begun);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use landfall_api::{
+        DiskId,
+        message::{ActionKind, Assignment},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        actions::testing::{heard, write_image},
+        disks::{Disks, done_by},
+    };
+
+    #[tokio::test]
+    async fn a_receipt_that_was_wiped_is_expected_no_more() {
+        let machine = Machine::new(Disks::watch(None));
+        let disk = |serial: &str| DiskId { serial: serial.into(), ..DiskId::default() };
+        let (job, _) = heard(write_image("x"));
+        let expected_receipts = ["a", "b"].map(|on| DiskReceipt { disk: disk(on), receipt: done_by(9) }).to_vec();
+        let job = Job { run: Arc::new(Assignment { expected_receipts, ..(*job.run).clone() }), ..job };
+        let expected = |job: &Job| {
+            let after = machine.after_wipes(job.clone());
+            assert!(matches!(after.kind, ActionKind::WriteImage(_)));
+            after.run.expected_receipts.iter().map(|known| known.disk.serial.clone()).collect::<Vec<_>>().concat()
+        };
+        assert_eq!(expected(&job), "ab");
+        machine.note_wiped(Uuid::from_u128(8), disk("b"));
+        assert_eq!(expected(&job), "ab", "another workflow wiped it");
+        machine.note_wiped(job.run.workflow_uid, disk("a"));
+        assert_eq!(expected(&job), "b");
     }
 }
