@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Authority, Condition, DiskId, DiskReceipt, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind, Shared,
-    WipeReport,
+    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind,
+    Shared, WipeReport,
 };
 
 /// A machine document.
@@ -146,6 +146,9 @@ pub struct SessionHolder {
     /// It may still act on a lease.
     #[serde(default)]
     pub leased: bool,
+    /// How long the lease was promised to last; a coordinator with another configuration must not end it sooner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<DurationSpec>,
     /// Its agent still scanned its buses when the session began: what its disks carry was not reported yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scanning: bool,

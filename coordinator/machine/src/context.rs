@@ -1,6 +1,6 @@
 //! A step under way: what it goes by, the machine as it is so far, and what is to be done.
 
-use landfall_api::{ConditionType, Problem, Reason, WorkflowPhase, WorkflowStatus};
+use landfall_api::{ConditionType, DurationSpec, Problem, Reason, WorkflowPhase, WorkflowStatus};
 
 use crate::{
     derive,
@@ -95,8 +95,9 @@ impl<'l> Step<'l> {
 
     pub(crate) fn stores_leased(&mut self, leased: bool) {
         let holder = self.state.machine.status.as_mut().and_then(|status| status.session.as_mut());
-        if let Some(holder) = holder.filter(|holder| holder.leased != leased) {
-            holder.leased = leased;
+        let lease = leased.then(|| DurationSpec::from_secs(self.limits.lease.as_secs().max(1)));
+        if let Some(holder) = holder.filter(|holder| (holder.leased, holder.lease) != (leased, lease)) {
+            (holder.leased, holder.lease) = (leased, lease);
             self.stores_machine();
         }
     }

@@ -150,6 +150,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
         disks: hello.disks.clone(),
         address: address.to_owned(),
         leased: status.session.as_ref().is_some_and(|holder| holder.leased),
+        lease: status.session.as_ref().and_then(|holder| holder.lease),
         scanning: hello.scanning && !same_boot,
     });
     derive::conditions(machine, workflow, now);

@@ -231,6 +231,7 @@ mod tests {
             disks: Vec::new(),
             address: String::new(),
             leased: false,
+            lease: None,
             scanning: false,
         };
         (status.epoch, status.session) = (4, Some(holder));

@@ -93,7 +93,9 @@ impl Session {
     /// its lease ends, is not known, so the worst is taken: heard just before the start.
     pub(crate) fn remembered(status: &MachineStatus, limits: &Limits) -> Option<Self> {
         let holder = status.session.as_ref()?;
-        let wait = if holder.leased { limits.lease } else { limits.silent_after() };
+        // What was promised counts, whatever the configuration says now.
+        let promised = holder.lease.map_or(limits.lease, |lease| lease.get().max(limits.lease));
+        let wait = if holder.leased { promised } else { limits.silent_after() };
         Some(Self {
             epoch: Epoch::new(status.epoch),
             boot_id: holder.boot_id.clone(),
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_remembered_session_is_waited_for_from_the_start() {
-        let remembered = |leased| {
+        let remembered_for = |leased, lease: Option<u64>| {
             let mut status = derive::new_machine_status();
             assert!(Session::remembered(&status, &LIMITS).is_none());
             let holder = SessionHolder {
@@ -320,11 +322,18 @@ mod tests {
                 disks: Vec::new(),
                 address: String::new(),
                 leased,
+                lease: lease.map(landfall_api::DurationSpec::from_secs),
                 scanning: false,
             };
             status.session = Some(holder);
             Session::remembered(&status, &LIMITS).unwrap()
         };
+        let remembered = |leased| remembered_for(leased, None);
+        // The configuration was another when it was promised; the longer one counts.
+        for (promised, ends) in [(600, 600), (10, 60)] {
+            let session = remembered_for(true, Some(promised));
+            assert!(session.may_act(at(ends - 1)) && !session.may_act(at(ends)), "{promised}");
+        }
         assert!(remembered(true).may_act(at(59)) && !remembered(true).may_act(at(60)));
         assert!(!remembered(false).may_act(at(1)) && remembered(false).lease.until() == steady(15));
         assert!(!remembered(true).is_connected());
