@@ -7,7 +7,10 @@ shopt -s inherit_errexit
 LANDFALL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LANDFALL_CACHE=${LANDFALL_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/landfall}
 export LANDFALL_ROOT LANDFALL_CACHE
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$LANDFALL_CACHE/target}
+# Each checkout builds into a folder of its own: cargo names the crates of a workspace by relative paths and judges them by
+# time, so that of two checkouts in one folder one would take the other's code as fresh.
+CHECKOUT_TARGET=$LANDFALL_CACHE/target/$(basename "$LANDFALL_ROOT")-$(printf %s "$LANDFALL_ROOT" | sha256sum | cut -c1-12)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CHECKOUT_TARGET}
 # Incremental compilation keeps a second copy of every crate: more than half of the cache.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # The tools of the boot image live in /sbin, which `su` and some CI shells leave out; what setup could only unpack comes last.
@@ -42,17 +45,22 @@ cache_dir() {
     done
 }
 
-# prune_cache: removes what no script reads again: incremental compilation of earlier versions of these scripts, all but the
-# newest images and kernels. A build folder that the caller chose elsewhere is the caller's.
+# prune_cache: removes all but the newest images and kernels, and none that was used within two hours: another checkout may run
+# its tests with it.
 prune_cache() {
-    local kind old
-    case $CARGO_TARGET_DIR in
-    "$LANDFALL_CACHE"/*) find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name incremental -prune -exec rm -rf --one-file-system {} + ;;
-    esac
+    local kind stamp old
     for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 tools/qemu-system-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
-            tail -n "+$((${kind#*:} + 1))" | while read -r _ old; do rm -rf --one-file-system "$old"; done || true
+            tail -n "+$((${kind#*:} + 1))" | while read -r stamp old; do
+            [ "${stamp%.*}" -gt $(($(date +%s) - 7200)) ] || rm -rf --one-file-system "$old"
+        done || true
     done
+}
+
+# used PATH: prints the path of an image or a tree, and notes that it is in use.
+used() {
+    touch "$1"
+    printf '%s\n' "$1"
 }
 
 # cache_size: what the cache takes, and what to do about it if it is more than README promises.
@@ -62,20 +70,57 @@ cache_size() {
     size=$(du -sm "$LANDFALL_CACHE" 2>/dev/null | cut -f1)
     echo "cache: ${size:-0} of at most $CACHE_MIB MiB in $LANDFALL_CACHE"
     [ "${size:-0}" -le "$CACHE_MIB" ] ||
-        echo "  builds of earlier versions are in it: rm -rf $LANDFALL_CACHE/target frees them, and costs one full build"
+        echo "  builds of earlier versions and of other checkouts are in it: rm -rf $LANDFALL_CACHE/target frees them, and costs one full build"
 }
 
 # What `cargo build` names the host, as .cargo/config.toml's build.target = "host-tuple" resolves it.
 host_tuple() { rustc -vV | sed -n 's/^host: //p'; }
 
-# release_bin NAME: path of a release binary (built or not).
-release_bin() { printf '%s/%s/release/%s\n' "$CARGO_TARGET_DIR" "$(host_tuple)" "$1"; }
+# prepare_target: makes this checkout's build folder. A new one begins with the compiled dependencies of the checkout that was
+# built last: what comes from a registry is the same in every checkout.
+prepare_target() {
+    [ "$CARGO_TARGET_DIR" = "$CHECKOUT_TARGET" ] && [ ! -e "$CHECKOUT_TARGET/checkout" ] || return 0
+    cache_dir "$LANDFALL_CACHE/target"
+    with_lock "target-$(basename "$CHECKOUT_TARGET")" _prepare_target
+}
 
-# build_release PACKAGE...: builds them all in one cargo call (one resolution of features, one lock).
+_prepare_target() {
+    local other temporary
+    [ ! -e "$CHECKOUT_TARGET/checkout" ] || return 0
+    temporary=$(mktemp -d "$LANDFALL_CACHE/target/.new.XXXXXX")
+    chmod 755 "$temporary"
+    other=$(find "$LANDFALL_CACHE/target" -mindepth 2 -maxdepth 2 -name checkout -printf '%T@ %h\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
+    if [ -n "$other" ]; then
+        log "beginning with the compiled dependencies of $(cat "$other/checkout")"
+        # Of cargo's folders what is compiled once; nothing of a crate of this workspace, and no test program.
+        (cd "$other" && find . \( -name '*landfall*' -o -name incremental -o -path ./fuzz \) -prune -o -type f \
+            \( -path '*/.fingerprint/*' -o -path '*/build/*' -o -path '*/deps/*.rlib' -o -path '*/deps/*.rmeta' \
+            -o -path '*/deps/*.so' -o -path '*/deps/*.d' \) -print0 | tar --null --no-recursion -T - -c) | tar -x -C "$temporary"
+    fi
+    printf '%s\n' "$LANDFALL_ROOT" >"$temporary/checkout"
+    rm -rf --one-file-system "$CHECKOUT_TARGET"
+    mv -T "$temporary" "$CHECKOUT_TARGET"
+}
+
+# release_bin NAME: path of a release binary (built or not). The agent has a profile of its own in Cargo.toml.
+release_bin() {
+    local profile=release
+    [ "$1" != landfall-agent ] || profile=agent
+    printf '%s/%s/%s/%s\n' "$CARGO_TARGET_DIR" "$(host_tuple)" "$profile" "$1"
+}
+
+# build_release PACKAGE...: builds them all in one cargo call (one resolution of features, one lock), and the agent in another.
 build_release() {
     local args=() package
-    for package in "$@"; do args+=(-p "$package"); done
-    (cd "$LANDFALL_ROOT" && cargo build --release --locked "${args[@]}" >&2)
+    prepare_target
+    for package in "$@"; do
+        if [ "$package" = landfall-agent ]; then
+            (cd "$LANDFALL_ROOT" && cargo build --profile agent --locked -p landfall-agent >&2)
+        else
+            args+=(-p "$package")
+        fi
+    done
+    [ ${#args[@]} = 0 ] || (cd "$LANDFALL_ROOT" && cargo build --release --locked "${args[@]}" >&2)
 }
 
 # landfall_image ARGS...: the image tool; LANDFALL_IMAGE names a ready one, otherwise it is built.
@@ -140,7 +185,7 @@ kernel_tree() {
     tree=$LANDFALL_CACHE/artefacts/kernel-${package//[^A-Za-z0-9.+-]/_}
     cache_dir "$LANDFALL_CACHE/artefacts"
     [ -d "$tree" ] || with_lock kernel _kernel_tree "$package" "$tree"
-    printf '%s\n' "$tree"
+    used "$tree"
 }
 
 # vm_firmware: prints OVMF_CODE and OVMF_VARS, whichever size Debian ships.
@@ -167,15 +212,13 @@ as_root() {
 }
 
 _boot_image() {
-    local directory=$1 agent=$2 tree=$3 profile=$4 temporary old
+    local directory=$1 agent=$2 tree=$3 profile=$4 temporary
     [ -d "$directory" ] && return
     temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.boot.XXXXXX")
     landfall_image initramfs --kernel-tree "$tree" --agent "$agent" --profile "$profile" \
         -o "$temporary/initramfs.zst" --kernel-out "$temporary/vmlinuz" >&2
     chmod 755 "$temporary"
     mv -T "$temporary" "$directory"
-    # Every change of the agent makes one: keep the newest few.
-    for old in $(ls -dt "$LANDFALL_CACHE"/artefacts/boot-"$profile"-* | tail -n +4); do rm -rf --one-file-system "$old"; done
 }
 
 # boot_image [PROFILE]: prints the directory with vmlinuz and initramfs.zst, packed from the release agent with the drivers of a
@@ -187,5 +230,5 @@ boot_image() {
     key=$({ sha256sum <"$agent"; sha256sum <"$(release_bin landfall-image)"; echo "$tree"; } | sha256sum | cut -c1-24)
     directory=$LANDFALL_CACHE/artefacts/boot-$profile-$key
     [ -d "$directory" ] || with_lock "boot-$profile" _boot_image "$directory" "$agent" "$tree" "$profile"
-    printf '%s\n' "$directory"
+    used "$directory"
 }

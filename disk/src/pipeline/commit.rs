@@ -16,7 +16,54 @@ use crate::{
 };
 
 /// Proof that the whole image was fetched, that its length and digest are the ones stated, that its decoder finished, and
-/// that its body is on stable storage. Only a finished pipeline makes one; there is no other way to a commit.
+/// that its body is on stable storage. Only a finished pipeline makes one; there is no other way to a commit:
+///
+/// ```
+/// use landfall_disk::{BlockDevice, Verified, WriteError, place_backup, place_lba0, place_table};
+///
+/// fn commit(device: &dyn BlockDevice, verified: Verified) -> Result<(), WriteError> {
+///     let backup = place_backup(device, "disk", verified)?;
+///     let table = place_table(device, "disk", backup, || Ok(()))?;
+///     place_lba0(device, "disk", table).map(drop)
+/// }
+/// ```
+///
+/// None is made by hand:
+///
+/// ```compile_fail,E0624
+/// let _ = landfall_disk::Verified::new;
+/// ```
+/// ```compile_fail,E0599
+/// let _ = landfall_disk::Verified::default();
+/// ```
+/// ```compile_fail
+/// let _ = landfall_disk::Verified {};
+/// ```
+///
+/// Each serves one commit:
+///
+/// ```compile_fail,E0382
+/// # use landfall_disk::{BlockDevice, Verified, place_backup};
+/// fn commit_twice(device: &dyn BlockDevice, verified: Verified) {
+///     let _ = place_backup(device, "disk", verified);
+///     let _ = place_backup(device, "disk", verified);
+/// }
+/// ```
+///
+/// And no step is left out:
+///
+/// ```compile_fail,E0308
+/// # use landfall_disk::{BlockDevice, Verified, place_table};
+/// fn without_backup(device: &dyn BlockDevice, verified: Verified) {
+///     let _ = place_table(device, "disk", verified, || Ok(()));
+/// }
+/// ```
+/// ```compile_fail,E0308
+/// # use landfall_disk::{BlockDevice, Verified, place_lba0};
+/// fn without_table(device: &dyn BlockDevice, verified: Verified) {
+///     let _ = place_lba0(device, "disk", verified);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Verified {
     layout: Layout,

@@ -1,6 +1,0 @@
-use landfall_disk::Verified;
-
-fn main() {
-    let _verified = Verified::new();
-    let _again = Verified::default();
-}

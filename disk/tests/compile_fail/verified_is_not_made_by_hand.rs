@@ -1,5 +1,0 @@
-use landfall_disk::Verified;
-
-fn main() {
-    let _verified = Verified {};
-}
