@@ -1,11 +1,16 @@
 //! What the new system has: its kernel, where its EFI system partition is mounted, room for a BIOS. Each thing that is missing is an
 //! error that names the package or the partition.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem};
 use landfall_disk::{BlockDevice as _, ReadAt as _, RealDevice, device_path, judge::Findings};
 
+use super::super::inside::program;
 use crate::Failure;
 
 /// Where distributions mount their EFI system partition.
@@ -21,13 +26,55 @@ pub(super) fn missing(code: ErrorCode, message: String, hint: &str) -> Failure {
 
 /// There is a kernel in this folder, which is `/boot`.
 pub(super) fn has_kernel(boot: &Path) -> Result<(), Failure> {
-    let names = fs::read_dir(boot).into_iter().flatten().flatten();
-    let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    if names.any(|name| KERNELS.iter().any(|kernel| name.starts_with(kernel))) {
+    let is_kernel = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        KERNELS.iter().any(|kernel| name.starts_with(kernel))
+    };
+    let entries = fs::read_dir(boot).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named: Vec<_> = entries.filter(|path| is_kernel(path)).collect();
+    if named.iter().any(|path| is_full(path)) {
         return Ok(());
     }
+    let boot = boot.display();
+    let message = match named.first() {
+        Some(path) => format!("{} of the new system is empty or a link to nowhere", path.display()),
+        None => format!("{boot} of the new system has no kernel"),
+    };
     let hint = "install a kernel in what is unpacked, such as linux-image-amd64 of Debian";
-    Err(missing(ErrorCode::NoKernel, format!("{} of the new system has no kernel", boot.display()), hint))
+    Err(missing(ErrorCode::NoKernel, message, hint))
+}
+
+/// Whether it is a file with content, wherever links lead.
+pub(super) fn is_full(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.len() > 0)
+}
+
+/// What is mounted at `/`, by the text of `/proc/mounts`: device, kind and options.
+pub(super) fn root(mounts: &str) -> Option<(&str, &str, &str)> {
+    // The last one that is mounted there covers the others.
+    let lines = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
+    lines.filter(|words| words.get(1) == Some(&"/")).find_map(|words| match words[..] {
+        [device, _, format, options, ..] => Some((device, format, options)),
+        _ => None,
+    })
+}
+
+/// The identity of a device, such as its `UUID`, by the new system's own `blkid`.
+pub(super) fn identity(device: &str, kind: &str) -> Result<String, String> {
+    let blkid = program("blkid").ok_or("the new system has no program blkid")?;
+    let mut command = Command::new(blkid);
+    let output = command.args(["-c", "/dev/null", "-o", "value", "-s", kind, device]).output();
+    let output = output.map_err(|error| format!("blkid: {error}"))?;
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "" => Err(format!("blkid finds none on {device}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        identity => Ok(identity.to_owned()),
+    }
+}
+
+/// What firmware starts from an EFI system partition of which it knows nothing.
+pub(super) fn removable(esp: &str) -> PathBuf {
+    let name = if cfg!(target_arch = "aarch64") { "BOOTAA64.EFI" } else { "BOOTX64.EFI" };
+    Path::new(esp).join("EFI/BOOT").join(name)
 }
 
 /// Where the EFI system partition is mounted, by the text of `/proc/mounts`.
@@ -99,7 +146,10 @@ mod tests {
         fs::write(boot.path().join("config-6.1"), "").unwrap();
         let problem = has_kernel(boot.path()).unwrap_err().problem;
         assert!(problem.code == ErrorCode::NoKernel && problem.hint.contains("linux-image"), "{problem}");
-        fs::write(boot.path().join("vmlinuz-6.1"), "").unwrap();
+        std::os::unix::fs::symlink("/nowhere", boot.path().join("vmlinuz-6.1")).unwrap();
+        let problem = has_kernel(boot.path()).unwrap_err().problem;
+        assert!(problem.code == ErrorCode::NoKernel && problem.message.contains("link to nowhere"), "{problem}");
+        fs::write(boot.path().join("vmlinuz-6.2"), "x").unwrap();
         has_kernel(boot.path()).unwrap();
     }
 

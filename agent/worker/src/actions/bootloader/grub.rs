@@ -12,7 +12,7 @@ use super::{
     super::inside::{self, no_program, program},
     Needs, found,
     found::missing,
-    mounts, unwritten,
+    mounts, unwritten, written,
 };
 use crate::Failure;
 
@@ -74,6 +74,7 @@ pub(super) fn install(needs: &Needs<'_>) -> Result<String, Failure> {
         }
     }
     needs.run(&grub.configure, &["-o", grub.configuration])?;
+    grub.read_back(&mounts, needs, (!bios.is_empty()).then_some(BIOS.0), esp)?;
     let on_disks = (!bios.is_empty()).then(|| format!("{} on {}", BIOS.0, bios.join(", ")));
     let on_esp = esp.map(|esp| format!("{} in {esp}", UEFI.0));
     Ok(on_disks.into_iter().chain(on_esp).collect::<Vec<_>>().join("; "))
@@ -133,6 +134,32 @@ impl Grub {
         }
         let message = format!("the new system has no {}", folder.display());
         Err(missing(ErrorCode::ProgramFailed, message, &format!("install {packages} in what is unpacked")))
+    }
+
+    /// What it wrote starts this system.
+    fn read_back(&self, mounts: &str, needs: &Needs<'_>, bios: Option<&str>, esp: Option<&str>) -> Result<(), Failure> {
+        let folder = Path::new(self.configuration).parent().unwrap_or(Path::new("/"));
+        if let Some(platform) = bios {
+            written::written(&folder.join(platform).join("core.img"))?;
+        }
+        if let Some(esp) = esp {
+            written::written(&found::removable(esp))?;
+        }
+        let read = |path: &Path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
+        let path = Path::new(self.configuration);
+        let config = read(path).map_err(|error| unwritten("read", self.configuration, &error))?;
+        let mut entries = written::of_grub(&config);
+        if written::takes_files(&config) {
+            let block = read(&folder.join("grubenv")).unwrap_or_default();
+            let usual = written::usual_arguments(&config, &block);
+            entries.extend(written::of_folder(Path::new("/boot/loader/entries"), &usual));
+        }
+        let probed = |kind: &str| match kind {
+            "UUID" => self.root().ok().map(|(uuid, _)| uuid),
+            _ => None,
+        };
+        let is_root = |root: &str| needs.is_root(mounts, root, &probed);
+        written::whole(&entries, self.configuration, &[Path::new("/"), Path::new("/boot")], &is_root)
     }
 
     /// The identity of the file system that is mounted at `/`, and its device: `grub-probe` says both, or an error of its own.

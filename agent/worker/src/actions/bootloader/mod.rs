@@ -4,6 +4,7 @@
 mod found;
 mod grub;
 mod systemd_boot;
+mod written;
 
 use std::{
     fs, io,
@@ -33,6 +34,7 @@ pub(super) fn perform(context: &Context<'_>, spec: &InstallBootloaderSpec) -> Re
         Purpose::Open => &[],
     };
     let disks = names.iter().filter_map(|name| job.disks.iter().find(|disk| disk.id.name == *name).cloned());
+    let links = layout.as_ref().map(links).unwrap_or_default();
     let needs = Needs {
         report: context.report,
         loader: spec.loader,
@@ -42,8 +44,8 @@ pub(super) fn perform(context: &Context<'_>, spec: &InstallBootloaderSpec) -> Re
         arguments: &spec.kernel_arguments,
         below_root: layout.as_ref().map(below_root).unwrap_or_default(),
         searched: layout.is_none(),
+        links: &links,
     };
-    let links = layout.as_ref().map(links).unwrap_or_default();
     let platforms = inside::inside(context.target, &links, || needs.install())?;
     // The agent knows which device is mounted there.
     Ok(ActionResult::InstallBootloader(InstallBootloaderResult { root_device: String::new(), platforms }))
@@ -89,6 +91,8 @@ struct Needs<'a> {
     below_root: Vec<(&'static str, &'static str)>,
     /// The root was searched for on an image's disk: no plan says which identity it has.
     searched: bool,
+    /// Identities of a layout, and the devices that have them.
+    links: &'a [(String, String)],
 }
 
 /// Makes an initramfs of every kernel: program, arguments, and who has it.
@@ -118,9 +122,22 @@ impl Needs<'_> {
         found.map(Some).ok_or_else(|| inside::no_program("update-initramfs", "initramfs-tools or dracut"))
     }
 
+    /// Whether an argument of the kernel means the root by the text of `/proc/mounts`; `probed` is what the loader knows of it.
+    fn is_root(&self, mounts: &str, argument: &str, probed: &dyn Fn(&str) -> Option<String>) -> bool {
+        let Some((device, ..)) = found::root(mounts) else { return false };
+        let says = |kind: &str| {
+            let planned = self.links.iter().filter(|(_, path)| kind == "UUID" && path == device);
+            let planned = planned.map(|(uuid, _)| uuid.clone());
+            planned.chain(probed(kind)).chain(found::identity(device, kind)).collect()
+        };
+        written::means(argument, device, &says)
+    }
+
     fn run(&self, path: &Path, arguments: &[&str]) -> Result<(), Failure> {
         // LVM need not complain about pipes. bootctl would ask udev, which does not run here, whether the partition is the right one.
-        let more = [("LVM_SUPPRESS_FD_WARNINGS", "1"), ("SYSTEMD_RELAX_ESP_CHECKS", "1")];
+        // os-prober would mount what is on other disks.
+        let more =
+            [("LVM_SUPPRESS_FD_WARNINGS", "1"), ("SYSTEMD_RELAX_ESP_CHECKS", "1"), ("GRUB_DISABLE_OS_PROBER", "true")];
         inside::run(self.report, path, arguments, &more)
     }
 }

@@ -4,7 +4,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use landfall_api::{ErrorCode, Problem};
@@ -14,7 +13,7 @@ use super::{
     super::inside::{no_program, program},
     Needs, found,
     found::missing,
-    mounts, unwritten,
+    mounts, unwritten, written,
 };
 use crate::Failure;
 
@@ -55,7 +54,8 @@ pub(super) fn install(needs: &Needs<'_>) -> Result<String, Failure> {
     }
     let mounts = mounts()?;
     let esp = found::esp(&mounts)?;
-    let root = root(&mounts, &identity)?;
+    loader_sees_boot(&mounts, esp)?;
+    let root = root(&mounts, &|device| found::identity(device, "UUID"))?;
     let initramfs = needs.initramfs()?;
     has_room(esp, &kernels)?;
 
@@ -78,7 +78,38 @@ pub(super) fn install(needs: &Needs<'_>) -> Result<String, Failure> {
         let arguments: Vec<&str> = ["add", &kernel.version, &image].into_iter().chain(initramfs.as_deref()).collect();
         needs.run(&adds, &arguments)?;
     }
+    read_back(needs, &mounts, Path::new(esp), &kernels)?;
     Ok(format!("systemd-boot in {esp}"))
+}
+
+/// `kernel-install` puts kernels into a file system of its own at `/boot`, and the loader reads no other than FAT.
+fn loader_sees_boot(mounts: &str, esp: &str) -> Result<(), Failure> {
+    if esp == "/boot" || mounts.lines().all(|line| line.split(' ').nth(1) != Some("/boot")) {
+        return Ok(());
+    }
+    let message =
+        format!("systemd-boot starts kernels from {esp} alone, and the new system has a partition of its own at /boot");
+    let hint = "remove the partition at /boot from the storage action, or mount the one with role: esp there, or write loader: grub";
+    Err(missing(ErrorCode::InvalidTemplate, message, hint))
+}
+
+/// What the programs wrote starts this system: the loader is there, and each kernel with its initramfs and this root.
+fn read_back(needs: &Needs<'_>, mounts: &str, esp: &Path, kernels: &[Kernel]) -> Result<(), Failure> {
+    written::written(&found::removable(&esp.display().to_string()))?;
+    let entries = written::of_folder(&esp.join("loader/entries"), "");
+    let unified = esp.join("EFI/Linux");
+    for kernel in kernels {
+        let is_its = |name: &String| name.contains(&kernel.version) && name.ends_with(".efi");
+        // Kernel, initramfs and arguments in one file, as `layout=uki` of kernel-install makes it.
+        if let Some(name) = names(&unified).find(is_its) {
+            written::written(&unified.join(name))?;
+            continue;
+        }
+        let of_kernel = entries.iter().filter(|entry| entry.is_for(&kernel.version));
+        let place = format!("the entry for {} in {}", kernel.version, esp.join("loader/entries").display());
+        written::whole(of_kernel, &place, &[esp], &|root| needs.is_root(mounts, root, &|_| None))?;
+    }
+    Ok(())
 }
 
 fn needed(name: &str) -> Result<PathBuf, Failure> {
@@ -144,30 +175,12 @@ fn root(mounts: &str, identity: &dyn Fn(&str) -> Result<String, String>) -> Resu
             Problem::new(ErrorCode::ProgramFailed, format!("the identity of the new root is unknown: {reason}"));
         Failure::last(problem.hint("check that what is unpacked has the program blkid of util-linux"))
     };
-    // The last one that is mounted there covers the others.
-    let line = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
-    let [device, _, format, options, ..] =
-        line.clone().find(|words| words.get(1) == Some(&"/")).unwrap_or_default()[..]
-    else {
-        return Err(unknown("nothing is mounted at /".into()));
-    };
+    let (device, format, options) = found::root(mounts).ok_or_else(|| unknown("nothing is mounted at /".into()))?;
     let uuid = identity(device).map_err(unknown)?;
     let subvolume = options.split(',').find_map(|option| option.strip_prefix("subvol=/"));
     let flags = subvolume.filter(|name| format == "btrfs" && !name.is_empty());
     let flags = flags.map(|name| format!("rootflags=subvol={name}"));
     Ok([format!("root=UUID={uuid}")].into_iter().chain(flags).chain(["ro".into()]).collect())
-}
-
-/// The UUID of the file system on a device, by the new system's own `blkid`.
-fn identity(device: &str) -> Result<String, String> {
-    let blkid = program("blkid").ok_or("the new system has no program blkid")?;
-    let mut command = Command::new(blkid);
-    let output = command.args(["-c", "/dev/null", "-o", "value", "-s", "UUID", device]).output();
-    let output = output.map_err(|error| format!("blkid: {error}"))?;
-    match String::from_utf8_lossy(&output.stdout).trim() {
-        "" => Err(format!("blkid finds none on {device}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        uuid => Ok(uuid.to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -185,6 +198,15 @@ mod tests {
         assert_eq!(said("/dev/vda2 / btrfs rw,subvol=/ 0 0\n").unwrap(), "root=UUID=12-ab ro");
         assert!(said("").unwrap_err().contains("nothing is mounted"));
         assert!(said("/dev/vdb / ext4 rw 0 0\n").unwrap_err().contains("/dev/vdb"));
+    }
+
+    #[test]
+    fn a_file_system_of_its_own_at_boot_is_refused() {
+        let both = "/dev/vda2 / ext4 rw 0 0\n/dev/vda3 /boot ext4 rw 0 0\n/dev/vda1 /boot/efi vfat rw 0 0\n";
+        let problem = loader_sees_boot(both, "/boot/efi").unwrap_err().problem;
+        assert!(problem.code == ErrorCode::InvalidTemplate && problem.hint.contains("loader: grub"), "{problem}");
+        loader_sees_boot(&both.replace(" /boot ext4", " /srv ext4"), "/boot/efi").unwrap();
+        loader_sees_boot("/dev/vda1 /boot vfat rw 0 0\n", "/boot").unwrap();
     }
 
     #[test]
