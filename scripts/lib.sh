@@ -123,6 +123,12 @@ build_release() {
     [ ${#args[@]} = 0 ] || (cd "$LANDFALL_ROOT" && cargo build --release --locked "${args[@]}" >&2)
 }
 
+# build_programs: every program, as the demo and the tests use them. A call for fewer would resolve other features of what they
+# share, and compile that again.
+build_programs() {
+    build_release landfall-agent landfall-worker landfall-coordinator landfall landfall-image landfall-lab
+}
+
 # landfall_image ARGS...: the image tool; LANDFALL_IMAGE names a ready one, otherwise it is built.
 landfall_image() {
     if [ -z "${LANDFALL_IMAGE:-}" ]; then
