@@ -2,7 +2,7 @@
 //! devices.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -101,6 +101,18 @@ pub struct RealDevice {
     writes_zeroes: AtomicBool,
 }
 
+/// Keeps every other [`RealDevice::open`] away from a device for as long as the file is open. Programs that know nothing of it can
+/// still open it exclusively, as mkfs does: a container's must.
+///
+/// # Errors
+/// `EBUSY` if another has it.
+pub(crate) fn lock(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Errno::EBUSY.into(),
+        TryLockError::Error(error) => error,
+    })
+}
+
 /// Largest single transfer through a bounce buffer.
 const BOUNCE: usize = 1 << 20;
 
@@ -108,8 +120,15 @@ impl RealDevice {
     /// Opens for writing. On block devices exclusively, so that the kernel refuses what is mounted or held; and past the
     /// page cache, where the file system or device allows.
     ///
-    /// # Errors The kernel's; `EBUSY` if another program holds the device.
+    /// # Errors The kernel's; `EBUSY` if another program holds the device, or has it lent.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let device = Self::open_held(path)?;
+        lock(&device.file)?;
+        Ok(device)
+    }
+
+    /// The same for who has its lock.
+    pub(crate) fn open_held(path: &Path) -> io::Result<Self> {
         Self::open_with(path, true)
     }
 

@@ -4,7 +4,7 @@
 //! receipt, under the rule of every write: blank, or a person requested it. A receipt of another install would become untrue, so
 //! that disk is wiped first.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::{fs::File, os::unix::fs::MetadataExt as _};
 
 use landfall_api::{DiskFacts, DiskReceipt, Receipt, ReceiptState};
 use uuid::Uuid;
@@ -12,10 +12,12 @@ use uuid::Uuid;
 use crate::{
     Authority, BlockDevice as _, LogLevel, Observer, ReadAt, RealDevice, WriteError,
     authorise::{authorise, same_mark, words},
-    blank, device_path,
+    blank,
+    device::lock,
+    device_path,
     forgiving::Forgiving,
     receipt,
-    write::{known_here, open, same_disk},
+    write::{in_use, known_here, opened, same_disk},
 };
 
 /// One disk for a program.
@@ -30,7 +32,7 @@ pub struct LendRequest {
 }
 
 /// A disk that a program may write.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Lent {
     /// The disk.
     pub disk: DiskFacts,
@@ -38,9 +40,11 @@ pub struct Lent {
     pub number: u64,
     /// The receipt of this workflow that it carries.
     pub mark: Option<DiskReceipt>,
+    /// While this is open, nothing else of Landfall on this machine opens the disk to write it.
+    pub held: Option<File>,
 }
 
-/// Checks that a program may write the disk, and changes nothing.
+/// Checks that a program may write the disk, and holds it for that program; nothing is changed.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
@@ -56,7 +60,8 @@ pub fn lend(request: &LendRequest, observer: &dyn Observer) -> Result<Lent, Writ
     request.authority.may_act(&name)?;
     same_disk(&request.disk, &path, &name)?;
     // The kernel refuses this for a disk with anything on it that is mounted or held.
-    let device = open(&request.disk, &path, &name)?;
+    let held = File::open(&path).and_then(|file| lock(&file).map(|()| file)).map_err(|source| in_use(source, &name))?;
+    let device = opened(RealDevice::open_held(&path), &request.disk, &name)?;
     let mark = judge(request, &device, &name, observer)?;
     let stated = std::fs::metadata(&path);
     let stated =
@@ -64,26 +69,26 @@ pub fn lend(request: &LendRequest, observer: &dyn Observer) -> Result<Lent, Writ
     drop(device);
     same_disk(&request.disk, &path, &name)?;
     request.authority.selection.check(&name)?;
-    Ok(Lent { disk: request.disk.clone(), number: stated.rdev(), mark })
+    Ok(Lent { disk: request.disk.clone(), number: stated.rdev(), mark, held: Some(held) })
 }
 
-/// Takes the disk back: what the program wrote is brought to it, and the kernel reads its table again. The receipt must still be
-/// there, and the disk still start, where it had one.
+/// Takes a disk back once the program has ended, however it ended: what it wrote is brought to the disk, and the kernel reads its
+/// table again. The receipt must still be there, and the disk still start, where it had the receipt `mark`.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
 /// # Errors
 /// [`WriteError::MarkLost`]; the disk is still in use, or fails.
-pub fn take_back(lent: &Lent, observer: &dyn Observer) -> Result<(), WriteError> {
-    let path = device_path(&lent.disk);
+pub fn take_back(disk: &DiskFacts, mark: Option<&DiskReceipt>, observer: &dyn Observer) -> Result<(), WriteError> {
+    let path = device_path(disk);
     let name = path.display().to_string();
-    let device = open(&lent.disk, &path, &name)?;
+    let device = opened(RealDevice::open_held(&path), disk, &name)?;
     let failed = |source| WriteError::DeviceIo { device: name.clone(), action: "flush".into(), source };
     device.flush().map_err(failed)?;
     if let Err(error) = device.reread_table() {
         observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
     }
-    let Some(mark) = &lent.mark else { return Ok(()) };
+    let Some(mark) = mark else { return Ok(()) };
     let unreadable = |source| WriteError::Unreadable { device: name.clone(), action: "read the receipt of", source };
     let now = receipt::read_mark(&device).map_err(unreadable)?;
     let stands = now.is_some_and(|now| same_mark(&now.receipt, &mark.receipt));

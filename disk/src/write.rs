@@ -228,18 +228,21 @@ pub(crate) fn same_device(device: &RealDevice, disk: &DiskFacts, name: &str) -> 
 }
 
 pub(crate) fn open(disk: &DiskFacts, path: &Path, name: &str) -> Result<RealDevice, WriteError> {
-    let device = RealDevice::open(path).map_err(|source| {
-        if source.kind() == io::ErrorKind::ResourceBusy {
-            let reasons = vec![
-                "the kernel refuses exclusive access: the disk is mounted, or another program holds \
-                it"
-                .into(),
-            ];
-            WriteError::InUse { device: name.into(), reasons }
-        } else {
-            WriteError::DeviceIo { device: name.into(), action: "open".into(), source }
-        }
-    })?;
+    opened(RealDevice::open(path), disk, name)
+}
+
+/// What was opened is that disk.
+pub(crate) fn opened(device: io::Result<RealDevice>, disk: &DiskFacts, name: &str) -> Result<RealDevice, WriteError> {
+    let device = device.map_err(|source| in_use(source, name))?;
     same_device(&device, disk, name)?;
     Ok(device)
+}
+
+/// Why a disk cannot be opened or locked.
+pub(crate) fn in_use(source: io::Error, name: &str) -> WriteError {
+    if source.kind() == io::ErrorKind::ResourceBusy {
+        let reason = "the kernel refuses exclusive access: the disk is mounted, or another program holds it";
+        return WriteError::InUse { device: name.into(), reasons: vec![reason.into()] };
+    }
+    WriteError::DeviceIo { device: name.into(), action: "open".into(), source }
 }

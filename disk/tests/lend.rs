@@ -36,11 +36,25 @@ fn a_program_must_leave_the_receipt_of_its_workflow() {
     let lent = lend(&request(disk.path(), authority(2)), &Unobserved).unwrap();
     assert_eq!(lent.mark.as_ref().unwrap().receipt.workflow_uid, Uuid::from_u128(2));
     disk.as_file().write_all_at(&[7; 4096], 2 * MIB).unwrap();
-    take_back(&lent, &Unobserved).unwrap();
+    take_back(&lent.disk, lent.mark.as_ref(), &Unobserved).unwrap();
     // It would no longer start.
     disk.as_file().write_all_at(&[0; 512], 0).unwrap();
-    let error = take_back(&lent, &Unobserved).unwrap_err();
+    let error = take_back(&lent.disk, lent.mark.as_ref(), &Unobserved).unwrap_err();
     assert_eq!((error.code(), error.retryable()), (ErrorCode::ReceiptMismatch, false), "{error}");
+}
+
+#[test]
+fn a_lent_disk_is_nobody_elses_meanwhile() {
+    let disk = installed();
+    let lent = lend(&request(disk.path(), authority(2)), &Unobserved).unwrap();
+    let again = || lend(&request(disk.path(), authority(2)), &Unobserved).map(drop);
+    let image = image_at("file:///nowhere", Proof::Stored(digest(b"")));
+    let written = write_image(&write_request(disk.path(), image, 2), &Unobserved).unwrap_err();
+    for error in [again().unwrap_err(), written] {
+        assert_eq!(error.code(), ErrorCode::DiskInUse, "{error}");
+    }
+    drop(lent);
+    again().unwrap();
 }
 
 #[test]
@@ -60,7 +74,8 @@ fn a_blank_disk_is_lent_without_a_persons_request() {
     let lent = lend(&request(disk.path(), authority(2)), &Unobserved).unwrap();
     assert_eq!(lent.mark, None);
     disk.as_file().write_all_at(&[7; 4096], 0).unwrap();
-    take_back(&lent, &Unobserved).unwrap();
+    take_back(&lent.disk, lent.mark.as_ref(), &Unobserved).unwrap();
+    drop(lent);
     let error = lend(&request(disk.path(), authority(2)), &Unobserved).unwrap_err();
     assert_eq!(error.code(), ErrorCode::DiskNotBlank, "what a program wrote is content: {error}");
     lend(&request(disk.path(), persons(2)), &Unobserved).unwrap();

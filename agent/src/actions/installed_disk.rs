@@ -99,7 +99,8 @@ fn stated(actions: &[AssignedAction], own: impl Fn(Uuid) -> bool, receipt: Optio
     actions.iter().enumerate().flat_map(keeps).collect()
 }
 
-fn is_done(job: &Job, receipt: &Receipt) -> bool {
+/// Whether the receipt says that this workflow, or one that it continues, finished its install.
+pub(super) fn is_done(job: &Job, receipt: &Receipt) -> bool {
     is_own(job, receipt.workflow_uid) && receipt.state == ReceiptState::Done
 }
 

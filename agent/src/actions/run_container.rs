@@ -1,11 +1,13 @@
 //! `runContainer`: the agent chooses the disks and mounts the installed system where the container shows something of it; the worker of the
 //! tools layer fetches the image and runs it.
 
-use landfall_api::{RunContainer, message::ActionResult};
+use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, RunContainer, message::ActionResult};
+use landfall_disk::{Unobserved, take_back};
 
 use super::{
     Machine,
     chosen_disk::list,
+    installed_disk::is_done,
     installed_root::{InstalledRoot, may_act},
 };
 use crate::{
@@ -17,9 +19,9 @@ use crate::{
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &RunContainer) -> Result<ActionResult, Failure> {
     worker::ready(job, &|| may_act(job))?;
     // The worker chooses by the same facts. Here it is checked that no disk of this machine is missing.
-    for device in &spec.devices {
-        machine.choose(job, &device.disk)?;
-    }
+    let lent = spec.devices.iter().map(|device| Ok(machine.choose(job, &device.disk)?.0));
+    let lent = lent.collect::<Result<Vec<_>, Failure>>()?;
+    let marks = machine.disks.receipts().on(&lent).receipts;
     let disks = list()?;
     // As complete as the running system has it: what is missing would be written below where it is mounted.
     let needs_root = !spec.mounts.is_empty();
@@ -33,6 +35,26 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &RunContainer) -> Resu
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what the program wrote is on the disk then.
     let closed = root.map_or(Ok(()), |root| root.close().map(drop));
-    let done = done?;
+    // The worker takes the disks back, and it was ended itself where the time ran out.
+    let done = done.map_err(|failure| taken_back(job, &lent, &marks, failure))?;
     closed.map(|()| done)
+}
+
+/// Flushes the disks after a failure; a lost receipt counts for more than what failed, which might be tried again.
+fn taken_back(job: &Job, lent: &[DiskFacts], marks: &[DiskReceipt], failure: Failure) -> Failure {
+    lent.iter().fold(failure, |failure, disk| {
+        let mark = marks.iter().find(|mark| mark.disk.same_disk(&disk.id) && is_done(job, &mark.receipt));
+        match take_back(disk, mark, &Unobserved) {
+            Ok(()) => failure,
+            Err(lost) if lost.code() == ErrorCode::ReceiptMismatch && failure.problem.code != lost.code() => {
+                let mut problem = lost.problem();
+                problem.causes.push(failure.problem.to_string());
+                Failure { problem, retryable: false }
+            }
+            Err(error) => {
+                tracing::warn!("the disk {} is not taken back: {error}", disk.id.name);
+                failure
+            }
+        }
+    })
 }

@@ -7,7 +7,7 @@ use landfall_disk::{Disk, LendRequest, Lent, WriteError, lend, take_back};
 use nix::sys::stat::makedev;
 
 use super::plan::Node;
-use crate::{Context, Failure, storage};
+use crate::{Context, Failure, Reporter, storage};
 
 /// Every disk that the template names; nothing is changed.
 pub(super) fn lend_all(context: &Context<'_>, spec: &RunContainer) -> Result<Vec<Lent>, Failure> {
@@ -47,9 +47,18 @@ fn partition(disk: &str, folder: &Path) -> Option<Node> {
     Some(Node { name: format!("{disk}{number}"), number: makedev(major.parse().ok()?, minor.parse().ok()?) })
 }
 
-/// Flushes them and looks whether what must stay stayed.
-pub(super) fn take_all_back(context: &Context<'_>, all: &[Lent]) -> Result<(), Failure> {
-    all.iter().try_for_each(|lent| take_back(lent, context.report).map_err(|e| failed(&e)))
+/// Flushes them all and looks whether what must stay stayed; `ended` is how the program ended. A disk that it spoiled counts for
+/// more than that the program failed, which might be tried again.
+pub(super) fn take_all_back(ended: Result<(), Failure>, all: &[Lent], report: &Reporter) -> Result<(), Failure> {
+    let back = |lent: &Lent| take_back(&lent.disk, lent.mark.as_ref(), report).err();
+    all.iter().filter_map(back).collect::<Vec<_>>().iter().rev().fold(ended, |before, error| {
+        let mut failure = failed(error);
+        if let Err(before) = before {
+            failure.problem.causes.push(before.problem.to_string());
+            failure.retryable &= before.retryable;
+        }
+        Err(failure)
+    })
 }
 
 fn failed(error: &WriteError) -> Failure {
@@ -64,6 +73,34 @@ mod tests {
     use crate::testing::container;
 
     #[test]
+    fn a_failing_program_hides_no_lost_receipt() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        let disk = landfall_disk::disk_at(file.path()).unwrap();
+        let receipt = landfall_api::Receipt {
+            machine_uid: uuid::Uuid::nil(),
+            workflow_uid: uuid::Uuid::nil(),
+            workflow_name: "w".into(),
+            generation: 1,
+            action_index: 0,
+            image_digest: None,
+            state: landfall_api::ReceiptState::Done,
+            written_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        let mark = Some(landfall_api::DiskReceipt { disk: disk.id.clone(), receipt });
+        let report = Reporter::new(std::io::sink());
+        let ended = || Err(Failure::passing(Problem::new(ErrorCode::ProgramFailed, "ended with exit code 3")));
+        let marked = [Lent { disk: disk.clone(), number: 0, mark, held: None }];
+        let Failure { problem, retryable } = take_all_back(ended(), &marked, &report).unwrap_err();
+        assert_eq!((problem.code, retryable), (ErrorCode::ReceiptMismatch, false), "{problem}");
+        assert!(problem.causes.iter().any(|cause| cause.contains("exit code 3")), "{problem:?}");
+        take_all_back(Ok(()), &marked, &report).unwrap_err();
+        let blank = [Lent { disk, number: 0, mark: None, held: None }];
+        assert_eq!(take_all_back(ended(), &blank, &report), ended());
+        take_all_back(Ok(()), &blank, &report).unwrap();
+    }
+
+    #[test]
     fn partitions_have_the_name_of_their_disk() {
         let sys = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
@@ -75,7 +112,8 @@ mod tests {
         put("nvme0n1/nvme0n1p12/dev", "259:13\n");
         put("nvme0n1/queue/rotational", "0\n");
         let id = DiskId { name: "nvme0n1".into(), ..DiskId::default() };
-        let lent = Lent { disk: DiskFacts { id, ..DiskFacts::default() }, number: makedev(259, 1), mark: None };
+        let lent =
+            Lent { disk: DiskFacts { id, ..DiskFacts::default() }, number: makedev(259, 1), mark: None, held: None };
         let device = ContainerDevice { disk: DiskSelector::default(), path: "/dev/target".into() };
         let spec = RunContainer { devices: vec![device], ..container() };
         let nodes = nodes(&spec, &[lent], sys.path());

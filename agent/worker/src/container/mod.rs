@@ -47,8 +47,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Runs it. Blocks until its program has ended.
 pub(crate) fn perform(context: &Context<'_>, spec: &RunContainer) -> Result<ActionResult, Failure> {
-    // A disk that must not be written is a reason before a download is.
-    disks::lend_all(context, spec)?;
+    // A disk that must not be written is a reason before a download is; it is not held yet.
+    drop(disks::lend_all(context, spec)?);
     let access = Access::from(&spec.access);
     let image = container_image(&spec.image, &access, context.report, &CancelFlag::new()).map_err(|e| unfetched(&e))?;
     let bad = |reason: String| {
@@ -82,9 +82,7 @@ pub(crate) fn perform(context: &Context<'_>, spec: &RunContainer) -> Result<Acti
     context.report.info(format_args!("running {}", plan.words.join(" ")));
     let ended = start::run(&plan);
     // Also after a failure: what the program wrote is on the disks then.
-    let given_back = disks::take_all_back(context, &lent);
-    judge(ended, &spec.image)?;
-    given_back?;
+    disks::take_all_back(judge(ended, &spec.image), &lent, context.report)?;
     Ok(ActionResult::RunContainer(RunContainerResult { disks: lent.into_iter().map(|lent| lent.disk.id).collect() }))
 }
 
