@@ -119,11 +119,10 @@ fn entered<T>(setting: &Setting<'_>, work: impl FnOnce() -> T) -> Result<T, Ente
         }
     }
     fs::create_dir(PRIVATE).map_err(failed(format!("make {PRIVATE}")))?;
-    let made = name_servers(setting.resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
+    let put = name_servers(setting.resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
     let done = work();
-    if made && let Err(e) = fs::remove_file(RESOLV_CONF) {
-        tracing::warn!("cannot remove the link {RESOLV_CONF} from the installed system: {e}");
-    }
+    put.give_back(setting.resolv_conf)
+        .map_err(failed(format!("leave {RESOLV_CONF} of the system as the program made it")))?;
     Ok(done)
 }
 
@@ -160,26 +159,66 @@ fn put(entry: &Kernel) -> Result<(), EnterError> {
     Ok(())
 }
 
-/// Lets programs find the agent's name servers, and changes no file of the system. True: the system has no such file, and
-/// the link that was made in its place must be removed.
-fn name_servers(text: &str) -> io::Result<bool> {
-    let private = format!("{PRIVATE}/resolv.conf");
+/// The text with the agent's name servers, in memory.
+fn private() -> PathBuf {
+    Path::new(PRIVATE).join("resolv.conf")
+}
+
+/// How a program finds the agent's name servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Put {
+    /// The system has no such file: by a link in its place.
+    Link,
+    /// By a mount on the system's own.
+    Mount,
+    /// In /run, which is in memory, or not at all.
+    InMemory,
+}
+
+impl Put {
+    /// Removes what is not the system's. What the program wrote there meanwhile went to memory, and goes into the system's file
+    /// now; what it put in the place of the link or the mount stays.
+    fn give_back(self, text: &str) -> io::Result<()> {
+        let ours = match self {
+            Self::Link => fs::read_link(RESOLV_CONF).is_ok_and(|target| target == private()),
+            // The program may have unmounted it.
+            Self::Mount => umount2(RESOLV_CONF, MntFlags::MNT_DETACH).is_ok(),
+            Self::InMemory => false,
+        };
+        if !ours {
+            return Ok(());
+        }
+        if self == Self::Link {
+            fs::remove_file(RESOLV_CONF)?;
+        }
+        match fs::read(private()) {
+            Ok(written) if written != text.as_bytes() => fs::write(RESOLV_CONF, written),
+            // The program removed it; there is nothing to keep.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Lets programs find the agent's name servers, and changes no file of the system.
+fn name_servers(text: &str) -> io::Result<Put> {
+    let private = private();
     fs::write(&private, text)?;
     let link = match fs::symlink_metadata(RESOLV_CONF) {
         Ok(facts) if facts.is_symlink() => Some(led_to(&fs::read_link(RESOLV_CONF)?)),
         Ok(_) => None,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let directory = Path::new(RESOLV_CONF).parent().unwrap_or(Path::new("/"));
-            if directory.is_dir() {
-                symlink(&private, RESOLV_CONF)?;
+            if !directory.is_dir() {
+                return Ok(Put::InMemory);
             }
-            return Ok(directory.is_dir());
+            symlink(&private, RESOLV_CONF)?;
+            return Ok(Put::Link);
         }
         Err(e) => return Err(e),
     };
     match link {
         // A power cut in the middle of an earlier program left it.
-        Some(target) if target == Path::new(&private) => return Ok(true),
+        Some(target) if target == private => return Ok(Put::Link),
         // systemd-resolved and others keep the file in /run, which is empty and in memory now.
         Some(target) if target.starts_with("/run") || target.starts_with("/var/run") => {
             fs::create_dir_all(target.parent().unwrap_or(Path::new("/run")))?;
@@ -188,14 +227,12 @@ fn name_servers(text: &str) -> io::Result<bool> {
         Some(target) if !target.exists() => {
             tracing::warn!("{RESOLV_CONF} of the installed system leads to {}, which is missing", target.display());
         }
-        _ => bind(&private, RESOLV_CONF)?,
+        _ => {
+            mount(Some(&private), RESOLV_CONF, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+            return Ok(Put::Mount);
+        }
     }
-    Ok(false)
-}
-
-fn bind(from: &str, to: &str) -> io::Result<()> {
-    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
-    Ok(())
+    Ok(Put::InMemory)
 }
 
 /// Where a link in /etc leads, without a look at the file system.

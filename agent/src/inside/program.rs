@@ -169,6 +169,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_writes_to_resolv_conf_stays() {
+        let wrote = "own\n";
+        for (before, text, after) in [
+            (None, "true", None),
+            (None, "echo own > /etc/resolv.conf", Some(wrote)),
+            (None, "echo own > /etc/new; mv /etc/new /etc/resolv.conf", Some(wrote)),
+            (None, "rm /etc/resolv.conf; echo own > /etc/resolv.conf", Some(wrote)),
+            (None, "rm /etc/resolv.conf", None),
+            (Some("old\n"), "true", Some("old\n")),
+            (Some("old\n"), "echo own > /etc/resolv.conf", Some(wrote)),
+            (Some("old\n"), "umount /etc/resolv.conf; rm /etc/resolv.conf; echo own > /etc/resolv.conf", Some(wrote)),
+        ] {
+            let Some(root) = root() else { return };
+            let path = root.path().join("etc/resolv.conf");
+            if let Some(before) = before {
+                fs::write(&path, before).unwrap();
+            }
+            let (ended, lines) = ran(root.path(), &script(text), &|| false);
+            assert_eq!(ended.unwrap(), Ended::Code(0), "{text}: {lines:?}");
+            assert_eq!(fs::read_to_string(&path).ok().as_deref(), after, "{text}");
+            assert!(!path.is_symlink(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_program_can_end_itself_by_a_signal() {
         let Some(root) = root() else { return };
         let (ended, lines) = ran(root.path(), &script("echo before; kill -TERM $$; echo after"), &|| false);
