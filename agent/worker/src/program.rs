@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, BufRead as _, BufReader, Write as _},
+    io::{self, BufRead, BufReader, Write as _},
     process::{Command, Stdio},
 };
 
@@ -43,9 +43,9 @@ pub(crate) fn run(
         let _ = pipe.write_all(input.expose().as_bytes());
     }
     let mut last = VecDeque::new();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.map_err(cannot)?;
-        let line = String::from_utf8_lossy(line.get(..LONGEST).unwrap_or(&line)).trim().to_owned();
+    let mut output = BufReader::new(output);
+    while let Some(line) = line(&mut output).map_err(cannot)? {
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
         if line.is_empty() {
             continue;
         }
@@ -66,6 +66,28 @@ pub(crate) fn run(
     Err(Failure::last(problem.hint("the log has what it said before")))
 }
 
+/// The next line, without its end; of a longer one the first [`LONGEST`] bytes, and the rest is never in memory.
+fn line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let (mut line, mut any) = (Vec::new(), false);
+    loop {
+        let buffer = match input.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if buffer.is_empty() {
+            return Ok(any.then_some(line));
+        }
+        any = true;
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let piece = end.unwrap_or(buffer.len());
+        line.extend(buffer.iter().take(piece.min(LONGEST - line.len())));
+        input.consume(end.map_or(piece, |end| end + 1));
+        if end.is_some() {
+            return Ok(Some(line));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +106,17 @@ mod tests {
         let each = &mut |line: &str| lines.push(line.to_owned());
         run(&Reporter::new(io::sink()), "sh", shell.args(["-c", script]), None, "install it", each).unwrap();
         assert_eq!(lines, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn an_endless_line_is_never_in_memory() {
+        use std::io::Read as _;
+        let endless = io::repeat(b'x').take(64 << 20).chain(&b"\n\nnext\nlast"[..]);
+        let mut input = BufReader::new(endless);
+        let first = line(&mut input).unwrap().unwrap();
+        assert_eq!((first.len(), first.capacity() < 2 * LONGEST), (LONGEST, true));
+        let rest = std::iter::from_fn(|| line(&mut input).unwrap()).collect::<Vec<_>>();
+        assert_eq!(rest, [&b""[..], b"next", b"last"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
     super::inside::{self, no_program, program},
     Needs, found,
     found::missing,
-    mounts, unwritten, written,
+    mounts, put, unwritten, written,
 };
 use crate::Failure;
 
@@ -89,9 +89,7 @@ fn write_defaults(arguments: &[String]) -> Result<(), Failure> {
             _ => Ok(()),
         };
     }
-    let folder = Path::new(DEFAULTS).parent().unwrap_or(Path::new("/"));
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(DEFAULTS, defaults(arguments)));
-    written.map_err(|error| unwritten("write", DEFAULTS, &error))
+    put(DEFAULTS, &defaults(arguments))
 }
 
 /// The file that adds arguments to those of `/etc/default/grub`.

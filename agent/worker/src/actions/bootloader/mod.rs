@@ -17,7 +17,10 @@ use landfall_api::{
 };
 use landfall_plan::{Source, Step};
 
-use super::inside;
+use super::{
+    files::{Attributes, Files},
+    inside,
+};
 use crate::{Context, Failure, Layout, Reporter};
 
 /// What is mounted in this thread's root.
@@ -145,6 +148,11 @@ impl Needs<'_> {
 /// What is mounted in the new system. This thread's: the process has another root.
 fn mounts() -> Result<String, Failure> {
     fs::read_to_string(MOUNTS).map_err(|error| unwritten("read", MOUNTS, &error))
+}
+
+/// Writes a file of the system in whose root this thread is, with the SELinux label of its place.
+fn put(path: &str, text: &str) -> Result<(), Failure> {
+    Files::of(Path::new("/"))?.put(path, text.as_bytes(), Attributes::of_root(0o644))
 }
 
 fn unwritten(doing: &str, path: &str, error: &io::Error) -> Failure {

@@ -13,7 +13,7 @@ use super::{
     super::inside::{no_program, program},
     Needs, found,
     found::missing,
-    mounts, unwritten, written,
+    mounts, put, unwritten, written,
 };
 use crate::Failure;
 
@@ -60,9 +60,7 @@ pub(super) fn install(needs: &Needs<'_>) -> Result<String, Failure> {
     has_room(esp, &kernels)?;
 
     let line = [&root[..], needs.arguments].concat().join(" ");
-    let folder = Path::new(CMDLINE).parent().unwrap_or(Path::new("/"));
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(CMDLINE, line + "\n"));
-    written.map_err(|error| unwritten("write", CMDLINE, &error))?;
+    put(CMDLINE, &(line + "\n"))?;
     if let Some((program, arguments)) = initramfs {
         needs.run(&program, arguments)?;
     }
