@@ -44,7 +44,7 @@ fn a_program_must_leave_the_receipt_of_its_workflow() {
 }
 
 #[test]
-fn a_lent_disk_is_nobody_elses_meanwhile() {
+fn a_lent_disk_is_no_other_actions_meanwhile() {
     let disk = installed();
     let lent = lend(&request(disk.path(), authority(2)), &Unobserved).unwrap();
     let again = || lend(&request(disk.path(), authority(2)), &Unobserved).map(drop);

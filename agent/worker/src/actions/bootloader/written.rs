@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nowhere_and_an_empty_file_are_no_kernel() {
+    fn a_dangling_or_empty_file_is_no_kernel() {
         let system = system(&["boot/initrd-6"]);
         let kernel = system.path().join("boot/vmlinuz-6");
         std::os::unix::fs::symlink("/nowhere", &kernel).unwrap();
