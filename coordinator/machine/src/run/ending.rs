@@ -155,12 +155,12 @@ impl Run<'_> {
         match self.state.phase {
             WorkflowPhase::Rebooting => {}
             WorkflowPhase::Running if self.state.ending.is_none() => {
-                (0..proven(&self.state)).for_each(|index| self.succeed_if_open(index));
+                succeed_open(self, proven(&self.state));
                 if open_at_phone_home(&self.state).is_some() {
                     self.state.phoned_home_at.get_or_insert(self.now);
                     return;
                 }
-                (0..self.state.actions.len()).for_each(|index| self.succeed_if_open(index));
+                succeed_open(self, self.state.actions.len());
             }
             _ => {
                 self.state.phoned_home_at.get_or_insert(self.now);
@@ -170,12 +170,6 @@ impl Run<'_> {
         self.state.phoned_home_at = Some(self.now);
         self.state.rebooted_at.get_or_insert(self.now);
         self.end(WorkflowPhase::Succeeded);
-    }
-
-    fn succeed_if_open(&mut self, index: usize) {
-        if self.state.actions.get(index).is_some_and(|action| !action.is_over()) {
-            self.succeed(index);
-        }
     }
 
     pub(super) fn end(&mut self, phase: WorkflowPhase) {
@@ -200,6 +194,15 @@ impl Run<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// What is open of the first actions has succeeded.
+fn succeed_open(run: &mut Run<'_>, count: usize) {
+    for index in 0..count {
+        if run.state.actions.get(index).is_some_and(|action| !action.is_over()) {
+            run.succeed(index);
         }
     }
 }
