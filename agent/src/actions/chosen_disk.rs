@@ -16,16 +16,17 @@ const OWN_FIELDS: [&str; 4] = ["wwn", "serial", "model", "size"];
 impl Machine {
     /// The one disk that a selector matches among the present disks, and a guard that says whether that is still so.
     pub(super) fn choose(&self, job: &Job, selector: &DiskSelector) -> Result<(DiskFacts, SelectionGuard), Failure> {
-        let generation = self.disks.set().generation;
+        let set = self.disks.set();
         let disks = list()?;
         let disk = one(selector, &disks)?;
+        none_hidden(&set.gave_up, job.run.person_authorised, &disk.id)?;
         if !job.run.force {
             nothing_missing(selector, &disk.id, &disks, &job.run.expected_receipts)?;
             if matches!(job.kind, ActionKind::WriteImage(_)) {
                 not_begun_elsewhere(job, &disk.id, &self.disks.receipts().on(&disks).receipts)?;
             }
         }
-        let guard = self.disks.guard(generation, selector, &disk.id);
+        let guard = self.disks.guard(set.generation, selector, &disk.id);
         Ok((disk, guard))
     }
 }
@@ -52,6 +53,16 @@ pub(super) fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFa
         ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,
     }
+}
+
+/// Refuses a choice from a set of disks that may lack one, unless a person answers for it.
+fn none_hidden(gave_up: &[String], person_authorised: bool, chosen: &DiskId) -> Result<(), Failure> {
+    if gave_up.is_empty() || person_authorised {
+        return Ok(());
+    }
+    let message = format!("not every disk is known, because the scan gave up: {}", gave_up.join(", "));
+    let hint = "mend or remove that device, or request the workflow with landfall provision";
+    Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&chosen.name)))
 }
 
 /// Whether a workflow is the one that runs, or one whose work it took over.
@@ -126,6 +137,15 @@ mod tests {
 
     fn receipt_on(serial: &str, size_bytes: u64) -> DiskReceipt {
         DiskReceipt { disk: disk(serial, size_bytes).id, receipt: done_by(1) }
+    }
+
+    #[test]
+    fn only_a_person_chooses_while_a_disk_may_be_missing() {
+        let waits = ["NVMe controller nvme0 is connecting".to_owned()];
+        let may = |gave_up: &[String], person| none_hidden(gave_up, person, &disk("a", 1).id);
+        assert_eq!((may(&[], false), may(&[], true), may(&waits, true)), (Ok(()), Ok(()), Ok(())));
+        let refused = may(&waits, false).unwrap_err().problem;
+        assert!(refused.code == ErrorCode::AmbiguousDisk && refused.message.contains("nvme0"), "{refused}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod scan;
 use std::{
     convert::Infallible,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -30,12 +31,20 @@ use crate::{
 const BLIND: Duration = Duration::from_secs(1);
 
 /// Which set of disks there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Set {
     /// Rises by one when a disk appeared, disappeared or changed; from 1.
     pub(crate) generation: u64,
     /// Every bus has been scanned.
     pub(crate) complete: bool,
+    /// What the scan gave up to wait for, for people; empty if it came to its end. A disk may be missing then.
+    pub(crate) gave_up: Arc<[String]>,
+}
+
+impl Set {
+    fn of(scan: &Scan) -> Self {
+        Self { generation: scan.generation(), complete: scan.is_complete(), gave_up: scan.gave_up() }
+    }
 }
 
 /// The disks of this machine, watched for as long as the agent lives.
@@ -51,19 +60,19 @@ impl Disks {
     /// system that has been up for long, and its buses were scanned before.
     pub(crate) fn watch(drivers: Option<watch::Receiver<bool>>) -> Self {
         let scan = Scan::new(Instant::now(), drivers.is_none());
-        let (tell, set) = watch::channel(Set { generation: scan.generation(), complete: scan.is_complete() });
+        let (tell, set) = watch::channel(Set::of(&scan));
         tokio::spawn(follow(scan, drivers, tell));
         Self { set, receipts: Receipts::new(), contents: Contents::new() }
     }
 
     /// Which set there is now.
     pub(crate) fn set(&self) -> Set {
-        *self.set.borrow()
+        self.set.borrow().clone()
     }
 
     /// Waits for a set that is complete and passes `wanted`. Bounded by the limit of a scan where `wanted` accepts any.
-    pub(crate) async fn complete(&self, wanted: impl Fn(Set) -> bool) {
-        let complete = |set: &Set| set.complete && wanted(*set);
+    pub(crate) async fn complete(&self, wanted: impl Fn(&Set) -> bool) {
+        let complete = |set: &Set| set.complete && wanted(set);
         if self.set.clone().wait_for(complete).await.is_err() {
             tracing::error!("the watch over this machine's disks failed; continuing with the disks found so far");
             // Where the watch fails, nothing ever changes.
@@ -89,14 +98,14 @@ impl Disks {
         let (disks, selector, chosen) = (self.clone(), selector.clone(), chosen.clone());
         SelectionGuard::new(move || {
             let now = list_disks().map_err(|error| error.to_string())?;
-            still_chosen(disks.set(), generation, &selector, &chosen, &now)
+            still_chosen(&disks.set(), generation, &selector, &chosen, &now)
         })
     }
 }
 
 /// Whether the selector still chooses that disk from a set that is still the one of that generation.
 fn still_chosen(
-    set: Set,
+    set: &Set,
     generation: u64,
     selector: &DiskSelector,
     chosen: &DiskId,
@@ -131,8 +140,10 @@ async fn follow(mut scan: Scan, drivers: Option<watch::Receiver<bool>>, tell: wa
         let verdict = scan.look(now, disks, &buses);
         speak(&scan, &verdict, &mut said);
         tell.send_if_modified(|set| {
-            let new = Set { generation: scan.generation(), complete: scan.is_complete() };
-            std::mem::replace(set, new) != new
+            let new = Set::of(&scan);
+            let changed = *set != new;
+            *set = new;
+            changed
         });
         let limit = match (scan.look_again(now), &uevents) {
             (Some(again), _) => again,
@@ -227,7 +238,7 @@ mod tests {
     fn a_selection_holds_for_one_complete_generation() {
         let (any, disks) = (DiskSelector::default(), [disk("vda")]);
         let holds = |generation, complete, disks: &[DiskFacts]| {
-            still_chosen(Set { generation, complete }, 1, &any, &disk("vda").id, disks)
+            still_chosen(&Set { generation, complete, gave_up: Arc::default() }, 1, &any, &disk("vda").id, disks)
         };
         assert_eq!(holds(1, true, &disks), Ok(()));
         assert!(holds(2, true, &disks).unwrap_err().contains("appeared"));

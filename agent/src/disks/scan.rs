@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Buses {
 pub(super) struct Scan {
     generation: u64,
     complete: bool,
+    /// What it gave up to wait for.
+    gave_up: Arc<[String]>,
     /// When this scan began.
     began: Instant,
     /// When the kernel last announced a storage device.
@@ -64,6 +67,7 @@ impl Scan {
         Self {
             generation: 1,
             complete: running,
+            gave_up: Arc::default(),
             began: now,
             announced: now,
             drivers_loaded: running,
@@ -74,6 +78,11 @@ impl Scan {
 
     pub(super) const fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// What it gave up to wait for, for people.
+    pub(super) fn gave_up(&self) -> Arc<[String]> {
+        self.gave_up.clone()
     }
 
     pub(super) const fn generation(&self) -> u64 {
@@ -111,13 +120,13 @@ impl Scan {
             return Verdict::Same;
         }
         if self.drivers_loaded && waits.is_empty() && now.duration_since(self.announced) >= QUIET {
-            self.complete = true;
+            (self.complete, self.gave_up) = (true, Arc::default());
             return Verdict::Complete;
         }
         if now.duration_since(self.began) >= LIMIT {
-            self.complete = true;
             let waits =
                 if waits.is_empty() { vec!["the kernel announces devices again and again".into()] } else { waits };
+            (self.complete, self.gave_up) = (true, waits.as_slice().into());
             return Verdict::GaveUp(waits);
         }
         if waits.is_empty() { Verdict::Same } else { Verdict::Waits(waits) }
@@ -209,8 +218,13 @@ mod tests {
         let coming = Buses { nvme: vec![("nvme0".into(), "connecting".into())], ..Buses::default() };
         let waits = vec!["NVMe controller nvme0 is connecting".to_owned()];
         assert_eq!(scan.look(after(start, 30_000), vec![disk("sda")], &coming), Verdict::Waits(waits.clone()));
-        assert_eq!(scan.look(after(start, 60_000), vec![disk("sda")], &coming), Verdict::GaveUp(waits));
-        assert!(scan.is_complete());
+        assert_eq!(scan.look(after(start, 60_000), vec![disk("sda")], &coming), Verdict::GaveUp(waits.clone()));
+        assert!(scan.is_complete() && *scan.gave_up() == *waits, "a disk may be missing");
+        // It comes after all: a scan that ends knows every disk.
+        let both = || vec![disk("sda"), disk("nvme0n1")];
+        scan.look(after(start, 70_000), both(), &Buses::default());
+        assert_eq!(scan.look(after(start, 73_000), both(), &Buses::default()), Verdict::Complete);
+        assert!(scan.gave_up().is_empty());
     }
 
     #[test]

@@ -19,10 +19,17 @@ pub fn has_this_alarm(machine: &Machine, reason: &Reason, message: &str) -> bool
     })
 }
 
-/// Says that another computer claims the machine's identity.
+/// Says that another computer claims the machine's identity. That two computers ask for the session takes no other reason's
+/// place: the next hello settles it, and the other is evidence that only a person clears.
 pub fn alarm(machine: &mut Machine, reason: Reason, message: String, now: Timestamp) {
     let at = (now, machine.metadata.generation);
     let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let known = derive::find(&status.conditions, &Type::IdentityAmbiguous);
+    let lasts =
+        known.is_some_and(|known| known.status == ConditionStatus::True && known.reason != Reason::TwoComputers);
+    if lasts && reason == Reason::TwoComputers {
+        return;
+    }
     derive::set(&mut status.conditions, Type::IdentityAmbiguous, true, reason, message, at);
 }
 
@@ -46,4 +53,31 @@ pub fn approve(machine: &mut Machine, approved: ApprovedKey, workflow: Option<&W
     let conditions = &mut status.conditions;
     derive::set(conditions, Type::AwaitingApproval, false, Reason::Approved, message, (now, generation));
     derive::conditions(machine, workflow, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{API_VERSION, Kind, MachineSpec, Metadata};
+
+    use super::*;
+
+    #[test]
+    fn two_computers_hide_no_stolen_token() {
+        let mut machine = Machine {
+            api_version: API_VERSION.into(),
+            kind: Kind::Machine,
+            metadata: Metadata::default(),
+            spec: MachineSpec::default(),
+            status: None,
+        };
+        for (reason, expected) in [
+            (Reason::TwoComputers, Reason::TwoComputers),
+            (Reason::TokenReused, Reason::TokenReused),
+            (Reason::TwoComputers, Reason::TokenReused),
+        ] {
+            alarm(&mut machine, reason, String::new(), Timestamp::UNIX_EPOCH);
+            let conditions = &machine.status.as_ref().unwrap().conditions;
+            assert_eq!(derive::find(conditions, &Type::IdentityAmbiguous).unwrap().reason, expected);
+        }
+    }
 }

@@ -10,6 +10,8 @@ use crate::LabError;
 /// The files a lab needs. None of them is changed.
 #[derive(Debug, Clone)]
 pub struct Artefacts {
+    /// The agent's program, as it is in the boot image.
+    pub agent: PathBuf,
     /// The coordinator's binary.
     pub coordinator: PathBuf,
     /// Kernel for netboot.

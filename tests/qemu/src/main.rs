@@ -43,6 +43,9 @@ enum Command {
 
 #[derive(Args)]
 struct What {
+    /// The agent's program, as it is in the boot image
+    #[arg(long, value_name = "FILE")]
+    agent: PathBuf,
     /// The coordinator's program
     #[arg(long, value_name = "FILE")]
     coordinator: PathBuf,
@@ -88,9 +91,6 @@ struct DemoArgs {
     /// Write a report in JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// The agent's program, to report its size
-    #[arg(long, value_name = "FILE")]
-    agent: PathBuf,
 }
 
 #[derive(Args)]
@@ -177,7 +177,6 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
                 machines: args.machines,
                 keep: args.keep,
                 report: args.report,
-                agent: args.agent,
                 logs,
             };
             demo::run(artefacts, options).await
@@ -225,6 +224,7 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
         |dir: &Path| Ok::<_, anyhow::Error>((absolute(&dir.join("vmlinuz"))?, absolute(&dir.join("initramfs.zst"))?));
     let (kernel, initramfs) = boot(&what.boot)?;
     let artefacts = Artefacts {
+        agent: absolute(&what.agent)?,
         coordinator: absolute(&what.coordinator)?,
         kernel,
         initramfs,
@@ -243,7 +243,8 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .map(|file| Ok::<_, anyhow::Error>(OsImage::measure(&absolute(file)?)?))
             .transpose()?,
     };
-    for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
+    let Artefacts { agent, coordinator, kernel, initramfs, bootloaders, .. } = &artefacts;
+    for path in [agent, coordinator, kernel, initramfs, bootloaders] {
         anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo build it", path.display());
     }
     Ok(artefacts)

@@ -38,7 +38,6 @@ pub(crate) struct Options {
     pub(crate) machines: u32,
     pub(crate) keep: bool,
     pub(crate) report: Option<PathBuf>,
-    pub(crate) agent: PathBuf,
     pub(crate) logs: PathBuf,
 }
 

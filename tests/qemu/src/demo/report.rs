@@ -71,7 +71,7 @@ impl Report {
             firmware: options.firmware.as_str(),
             accel,
             baseline,
-            agent_bytes: size(&options.agent)?,
+            agent_bytes: size(&artefacts.agent)?,
             initramfs_bytes: size(&artefacts.initramfs)?,
             stored_bytes: artefacts.image.stored_bytes,
             raw_bytes: artefacts.image.raw_bytes.max(machines.iter().map(|m| m.raw_bytes).max().unwrap_or(0)),

@@ -43,12 +43,11 @@ pub(super) async fn demo(context: Context) -> anyhow::Result<()> {
     ensure!(!Path::new("/dev/kvm").exists() || said.contains("uefi"), "the proof does not name the firmware: {said}");
 
     let logs = context.dir.join("demo");
-    let agent = artefacts.coordinator.with_file_name("landfall-agent");
     let image = artefacts.image.path.parent().context("the image is in no directory")?;
     let arguments = [
         ["demo".as_ref(), "--firmware=uefi".as_ref()],
         ["--coordinator".as_ref(), artefacts.coordinator.as_os_str()],
-        ["--agent".as_ref(), agent.as_os_str()],
+        ["--agent".as_ref(), artefacts.agent.as_os_str()],
         ["--image".as_ref(), image.as_os_str()],
         ["--logs".as_ref(), logs.as_os_str()],
         boot,
