@@ -106,7 +106,7 @@ impl ImageSource for Memory<'_> {
     }
 }
 
-/// Decodes `stored` as `format`. Panics where the pieces break what [`Decoded`] promises.
+/// Decodes `stored` as `format`. Panics where the pieces break what `Decoded` promises.
 ///
 /// # Errors
 /// [`Stopped`].

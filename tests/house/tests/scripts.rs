@@ -11,7 +11,8 @@ use std::{
 use landfall_house::tree;
 
 /// What the scripts themselves are made of.
-const REAL: [&str; 23] = [
+const REAL: [&str; 26] = [
+    "basename",
     "bash",
     "cat",
     "chmod",
@@ -27,6 +28,7 @@ const REAL: [&str; 23] = [
     "ls",
     "mkdir",
     "mktemp",
+    "mv",
     "rm",
     "sed",
     "sha256sum",
@@ -34,6 +36,7 @@ const REAL: [&str; 23] = [
     "sort",
     "tail",
     "tee",
+    "touch",
     "tr",
 ];
 
@@ -54,6 +57,7 @@ impl System {
             system.program(name, "exit 0");
         }
         system.program("id", "echo 0");
+        system.program("df", "echo 100G");
         system
     }
 
@@ -74,6 +78,9 @@ impl System {
             .env("PATH", self.bin())
             .env("HOME", self.dir.path())
             .env("LANDFALL_CACHE", self.dir.path().join("cache"))
+            .env("CARGO_TARGET_DIR", self.dir.path().join("cache/target"))
+            // What scripts/sweep looks through.
+            .env("TMPDIR", self.dir.path())
             .output()
             .unwrap()
     }
@@ -150,6 +157,37 @@ fn a_failed_part_stops_no_other() {
     row("end-to-end ", " NOT RUN ");
     let verdict = said.lines().last().unwrap_or_default();
     assert!(verdict.starts_with("scripts/test: FAILED: format, "), "{verdict}");
+}
+
+#[test]
+fn nothing_begins_on_a_full_disk() {
+    let system = System::new();
+    system.program("dpkg-query", "echo installed");
+    system.program("df", "echo 14G");
+    let output = system.run("test");
+    let said = text(&output.stdout);
+    assert!(!output.status.success() && said.contains("14 GiB are free"), "{said}");
+    assert!(system.calls("cargo").iter().all(|call| !call.contains("clippy")), "{said}");
+    assert_eq!(said.lines().last(), Some("scripts/test: FAILED: sweep, the rest"), "{said}");
+}
+
+#[test]
+fn what_older_runs_left_is_swept() {
+    let system = System::new();
+    let cache = system.dir.path().join("cache/target");
+    let (gone, here, old) = (cache.join("gone"), cache.join("here"), system.dir.path().join("landfall-lab.Ab12"));
+    for folder in [&gone, &here, &old] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(gone.join("checkout"), "/nowhere\n").unwrap();
+    fs::write(here.join("checkout"), format!("{}\n", tree::root().display())).unwrap();
+    let two_days = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 86_400);
+    fs::File::open(&old).unwrap().set_modified(two_days).unwrap();
+    let output = system.run("sweep");
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(!gone.exists() && here.exists() && !old.exists(), "{said}");
+    assert!(said.contains("of /nowhere") && said.contains("sweep: 2 removed, 100 GiB free"), "{said}");
 }
 
 /// A system that has all that `scripts/tools-layer` needs, and packages as `apt-cache policy` is to show them.
