@@ -152,14 +152,28 @@ with_lock() {
     ) 9<"$lock"
 }
 
+# offered_versions NAME...: name=version of each package: apt's candidate, or the best version that an archive offers if the
+# candidate is only installed (a machine may be newer than its archive). Fails if no archive offers one of them.
+offered_versions() {
+    LC_ALL=C apt-cache policy "$@" | awk -v wanted=$# '
+        function finish() { if (best != "") { print name "=" best; found++ } }
+        /^[^ ]/ { finish(); sub(/:$/, ""); name = $0; best = ""; highest = -100000; next }
+        $1 == "Candidate:" { candidate = $2 }
+        /^     [^ ]/ || /^ [*][*][*] / { version = $(NF - 1) }
+        /^        / && $2 != "/var/lib/dpkg/status" {
+            priority = version == candidate ? 100000 : $1
+            if (priority > highest) { highest = priority; best = version }
+        }
+        END { finish(); exit found != wanted }'
+}
+
 # kernel_package: name=version of the newest kernel package Debian offers, such as linux-image-6.1.0-35-amd64=6.1.137-1.
 kernel_package() {
-    local name version
+    local name
     apt_refresh
     name=$(LC_ALL=C apt-cache depends linux-image-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }')
     [ -n "$name" ] || die "apt knows no linux-image-amd64; check the sources in /etc/apt and run apt-get update"
-    version=$(LC_ALL=C apt-cache policy "$name" | awk '$1 == "Candidate:" { print $2; exit }')
-    printf '%s=%s\n' "$name" "$version"
+    offered_versions "$name" || die "no archive offers $name; check the sources in /etc/apt and run apt-get update"
 }
 
 _kernel_tree() {

@@ -190,13 +190,28 @@ fn what_older_runs_left_is_swept() {
     assert!(said.contains("of /nowhere") && said.contains("sweep: 2 removed, 100 GiB free"), "{said}");
 }
 
-/// A system that has all that `scripts/tools-layer` needs, and packages as `apt-cache policy` is to show them.
-fn with_packages(policy: &str) -> System {
+/// What `apt-cache policy` prints of a package that is installed as `installed`, and of which an archive offers `offered`.
+fn policy(name: &str, installed: &str, offered: &str) -> String {
+    let table = format!(
+        "{name}:\\n  Candidate: {installed}\\n  Version table:\\n *** {installed} 100\\n        100 /var/lib/dpkg/status"
+    );
+    let archive = format!("\\n     {offered} 500\\n        500 an-archive bookworm/main amd64 Packages");
+    format!("{table}{}\\n", if offered.is_empty() { "" } else { &archive })
+}
+
+/// A system that has all that `scripts/tools-layer` needs. Each package of it is installed as version 4.3, and `offered` by the
+/// archive.
+fn with_packages(offered: &str) -> System {
     let system = System::new();
     let kernel = "linux-image-6.1.0-1-amd64";
     system.program(
         "apt-cache",
-        &format!("case \"$*\" in depends*) echo '  Depends: {kernel}';; *{kernel}) echo '  Candidate: 1';; *) {policy};; esac"),
+        &format!(
+            "case $1 in depends) echo '  Depends: {kernel}'; exit;; esac; shift\n\
+             for name; do case $name in {kernel}) printf '{}';; *) printf '{}';; esac; done",
+            policy(kernel, "1", "1"),
+            policy("'$name'", "4.3", offered),
+        ),
     );
     let cache = system.dir.path().join("cache");
     fs::create_dir_all(cache.join("artefacts").join(format!("kernel-{kernel}_1"))).unwrap();
@@ -208,24 +223,32 @@ fn with_packages(policy: &str) -> System {
     system
 }
 
-#[test]
-fn a_tools_layer_without_every_package_ends_at_once() {
-    let system = with_packages("echo 'mdadm:'; echo '  Candidate: (none)'");
-    let output = system.run("tools-layer");
-    let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("apt knows not every package"), "{said}");
-    let downloads: Vec<_> = system.calls("apt-get").into_iter().filter(|call| call.contains("download")).collect();
-    assert!(downloads.is_empty(), "{downloads:?}");
+fn downloads(system: &System) -> Vec<String> {
+    system.calls("apt-get").into_iter().filter(|call| call.contains("download")).collect()
 }
 
 #[test]
-fn a_tools_layer_that_fails_leaves_no_directory() {
-    let system = with_packages("echo 'mdadm:'; echo '  Candidate: 4.2'");
-    system.program("dpkg-deb", "echo damaged >&2; exit 2");
+fn a_tools_layer_without_every_package_ends_at_once() {
+    let system = with_packages("");
     let output = system.run("tools-layer");
     let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("damaged"), "{said}");
-    let left = fs::read_dir(system.dir.path().join("cache/artefacts")).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(left, ["kernel-linux-image-6.1.0-1-amd64_1"], "{said}");
+    assert!(!output.status.success() && said.contains("no archive offers every package"), "{said}");
+    assert_eq!(downloads(&system), [""; 0]);
+}
+
+/// The machine may be newer than its archive, or the archive than the machine; and a layer that fails leaves no directory.
+#[test]
+fn a_tools_layer_takes_what_the_archive_offers() {
+    for offered in ["4.2", "4.3", "4.4"] {
+        let system = with_packages(offered);
+        system.program("dpkg-deb", "echo damaged >&2; exit 2");
+        let output = system.run("tools-layer");
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("damaged"), "{said}");
+        let asked = downloads(&system);
+        assert!(asked.len() == 1 && asked[0].contains(&format!(" mdadm={offered} ")), "{asked:?}");
+        let left = fs::read_dir(system.dir.path().join("cache/artefacts")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(left, ["kernel-linux-image-6.1.0-1-amd64_1"], "{said}");
+    }
 }
