@@ -37,6 +37,7 @@ mod select_error;
 mod signature;
 mod source;
 mod sys;
+mod teardown;
 mod wipe;
 mod write;
 
@@ -75,6 +76,9 @@ pub use select_error::{Candidate, SelectError};
 pub use source::{
     Call, CallAnswer, CallError, ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture,
     open as open_source, open_file, root_layers,
+};
+pub use teardown::{
+    Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, active_devices, lacking_arrays, stop_all_on,
 };
 pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

@@ -18,6 +18,10 @@ mod raw {
     // linux/nvme_ioctl.h
     nix::ioctl_none!(nvme_id, b'N', 0x40);
     nix::ioctl_readwrite!(nvme_admin_cmd, b'N', 0x41, super::NvmeAdminCommand);
+    // linux/raid/md_u.h
+    nix::ioctl_none!(stop_array, 9, 0x32);
+    // linux/dm-ioctl.h
+    nix::ioctl_readwrite!(dm_dev_remove, 0xfd, 4, super::MapperCall);
     // scsi/sg.h
     nix::ioctl_readwrite_bad!(sg_io, 0x2285, super::SgIo);
 }
@@ -41,6 +45,23 @@ struct Partition {
     length: i64,
     number: i32,
     names: [u8; 128],
+}
+
+/// `struct dm_ioctl` of `linux/dm-ioctl.h`.
+#[repr(C)]
+struct MapperCall {
+    version: [u32; 3],
+    size: u32,
+    data_start: u32,
+    targets: u32,
+    open_count: i32,
+    flags: u32,
+    event: u32,
+    padding: u32,
+    device: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
 }
 
 /// `struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`.
@@ -103,6 +124,40 @@ pub(crate) fn discard(file: &File, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: `file` is open for the call; the kernel reads two u64, offset and length in bytes.
     unsafe { raw::blkdiscard(file.as_raw_fd(), &range) }?;
+    Ok(())
+}
+
+/// Stops the array whose device this is.
+pub(crate) fn stop_array(array: &File) -> io::Result<()> {
+    // SAFETY: `array` is open for the call; the request takes no argument.
+    unsafe { raw::stop_array(array.as_raw_fd()) }?;
+    Ok(())
+}
+
+/// Removes the mapped device of this name; `control` is /dev/mapper/control.
+pub(crate) fn remove_mapped(control: &File, name: &str) -> io::Result<()> {
+    let size = size_of::<MapperCall>() as u32;
+    let mut call = MapperCall {
+        // The oldest version that has the request.
+        version: [4, 0, 0],
+        size,
+        data_start: size,
+        targets: 0,
+        open_count: 0,
+        flags: 0,
+        event: 0,
+        padding: 0,
+        device: 0,
+        name: [0; 128],
+        uuid: [0; 129],
+        data: [0; 7],
+    };
+    // The kernel wants a zero at the end.
+    let room = call.name.get_mut(..name.len()).filter(|room| room.len() < 128);
+    room.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?.copy_from_slice(name.as_bytes());
+    // SAFETY: `control` is open for the call; `call` is the kernel's struct and states its own size, beyond which the kernel
+    // neither reads nor writes.
+    unsafe { raw::dm_dev_remove(control.as_raw_fd(), &mut call) }?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use crate::{
     pipeline::{Expectation, Order, install},
     proof::{self, Resolved},
     receipt, source,
+    teardown::close_idle_on,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
@@ -63,6 +64,7 @@ fn write(
     let authority = &request.authority;
     let may_act = || authority.may_act(&name);
     may_act()?;
+    close_idle_on(&request.disk, observer);
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
     let io = |action: &'static str| {

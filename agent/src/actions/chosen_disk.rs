@@ -23,11 +23,38 @@ impl Machine {
         if !job.run.force {
             nothing_missing(selector, &disk.id, &disks, &job.run.expected_receipts)?;
             if matches!(job.kind, ActionKind::WriteImage(_)) {
-                not_begun_elsewhere(job, &disk.id, &self.disks.receipts().on(&disks).receipts)?;
+                not_begun_elsewhere(job, &[&disk.id], &self.disks.receipts().on(&disks).receipts)?;
             }
         }
         let guard = self.disks.guard(set.generation, selector, &disk.id);
         Ok((disk, guard))
+    }
+
+    /// All the disks from which the selectors of a layout choose; each was chosen as [`Self::choose`] does. And the names of
+    /// those that do not answer.
+    pub(super) fn choose_all<'s>(
+        &self,
+        job: &Job,
+        selectors: impl Iterator<Item = &'s DiskSelector>,
+    ) -> Result<(Vec<DiskFacts>, Vec<String>), Failure> {
+        let disks = list()?;
+        let mut chosen = Vec::new();
+        for selector in selectors {
+            let (disk, _) = self.choose(job, selector)?;
+            // The worker chooses again, from `disks`.
+            let first = one(selector, &disks)?;
+            if !first.id.same_disk(&disk.id) {
+                let message = format!("the selector chose disk {} and now chooses {}", first.id.name, disk.id.name);
+                let problem = Problem::new(ErrorCode::DiskChanged, message).at(&disk.id.name);
+                return Err(Failure { problem, retryable: true });
+            }
+            chosen.push(disk.id);
+        }
+        let found = self.disks.receipts().on(&disks);
+        if !job.run.force {
+            not_begun_elsewhere(job, &chosen.iter().collect::<Vec<_>>(), &found.receipts)?;
+        }
+        Ok((disks, found.unreadable.into_iter().map(|unread| unread.disk.name).collect()))
     }
 }
 
@@ -71,20 +98,21 @@ pub(super) fn is_own(job: &Job, workflow: Uuid) -> bool {
 }
 
 /// Refuses a choice that falls on another disk than before: kernel names and addresses change over a restart, and the action
-/// has begun, or ended, on a disk that is still there.
-fn not_begun_elsewhere(job: &Job, chosen: &DiskId, receipts: &[DiskReceipt]) -> Result<(), Failure> {
+/// has begun, or ended, on a disk that is still there. `chosen`: all that the action takes.
+fn not_begun_elsewhere(job: &Job, chosen: &[&DiskId], receipts: &[DiskReceipt]) -> Result<(), Failure> {
     let index = job.action.action_index;
     let begun = |found: &&DiskReceipt| {
-        found.receipt.action_index == index && is_own(job, found.receipt.workflow_uid) && !found.disk.same_disk(chosen)
+        let taken = chosen.iter().any(|disk| found.disk.same_disk(disk));
+        found.receipt.action_index == index && is_own(job, found.receipt.workflow_uid) && !taken
     };
     let Some(begun) = receipts.iter().find(begun) else { return Ok(()) };
     let DiskId { name, serial, wwn, .. } = &begun.disk;
     let message = format!(
-        "this action has begun to write disk {name} (serial {serial}, wwn {wwn}); its selector now matches disk {}",
-        chosen.name
+        "this action has begun to write disk {name} (serial {serial}, wwn {wwn}); its selectors now match {}",
+        chosen.iter().map(|disk| format!("disk {}", disk.name)).collect::<Vec<_>>().join(", ")
     );
     let hint = "select the disk by serial or wwn: kernel names and addresses change when the machine restarts";
-    Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&chosen.name)))
+    Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(name)))
 }
 
 /// Refuses a choice that may fall on the wrong disk: a disk that this machine installed is missing, and the selector may mean
@@ -153,12 +181,13 @@ mod tests {
         let (write, _) = heard(write_image("x"));
         let begun = |run: u128, action_index: u32, on: &str| {
             let receipt = landfall_api::Receipt { action_index, ..done_by(run) };
-            not_begun_elsewhere(&write, &disk("b", 1).id, &[DiskReceipt { disk: disk(on, 1).id, receipt }])
+            let chosen = [&disk("b", 1).id, &disk("c", 1).id];
+            not_begun_elsewhere(&write, &chosen, &[DiskReceipt { disk: disk(on, 1).id, receipt }])
         };
         let refused = begun(1, 0, "a").unwrap_err();
         assert_eq!((refused.problem.code, refused.retryable), (ErrorCode::AmbiguousDisk, false));
         assert!(refused.problem.to_string().contains("serial a"), "{}", refused.problem);
-        for (run, index, on) in [(1, 0, "b"), (1, 1, "a"), (7, 0, "a")] {
+        for (run, index, on) in [(1, 0, "b"), (1, 0, "c"), (1, 1, "a"), (7, 0, "a")] {
             assert_eq!(begun(run, index, on), Ok(()), "{run} {index} {on}");
         }
     }

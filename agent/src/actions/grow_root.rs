@@ -22,7 +22,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &GrowRootSpec) -> Resu
     check(job, spec, &disks)?;
     worker::ready(job, &|| may_act(job))?;
     let root = InstalledRoot::open(machine, job, spec.disk.as_ref(), &[])?;
-    let around = Surroundings { disks, target: Some(root.path()), hidden: Vec::new(), system: root.disks.clone() };
+    let around =
+        Surroundings { disks, target: Some(root.path()), system: root.disks.clone(), ..Surroundings::default() };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what was changed is on the disk then.
     let closed = root.close();

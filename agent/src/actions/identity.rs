@@ -18,7 +18,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &SystemIdentity) -> Re
     let disks = list()?;
     // A program of the system makes its host keys.
     let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
-    let around = Surroundings { disks, target: Some(root.path()), hidden: Vec::new(), system: root.disks.clone() };
+    let around =
+        Surroundings { disks, target: Some(root.path()), system: root.disks.clone(), ..Surroundings::default() };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what was written is on the disk then.
     let closed = root.close();

@@ -23,8 +23,12 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &InstallBootloaderSpec
     let disks = list()?;
     let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
     let system = root.disks.clone();
-    let around =
-        Surroundings { disks: disks.clone(), target: Some(root.path()), hidden: Vec::new(), system: system.clone() };
+    let around = Surroundings {
+        disks: disks.clone(),
+        target: Some(root.path()),
+        system: system.clone(),
+        ..Surroundings::default()
+    };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what was installed is on the disk then.
     let closed = root.close();

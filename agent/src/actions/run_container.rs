@@ -29,8 +29,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &RunContainer) -> Resu
     let around = Surroundings {
         disks,
         target: root.as_ref().map(InstalledRoot::path),
-        hidden: Vec::new(),
         system: root.as_ref().map(|root| root.disks.clone()).unwrap_or_default(),
+        ..Surroundings::default()
     };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what the program wrote is on the disk then.

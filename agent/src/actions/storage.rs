@@ -2,7 +2,7 @@
 
 use landfall_api::{Storage, message::ActionResult};
 
-use super::{Machine, chosen_disk::list, installed_root::may_act};
+use super::{Machine, installed_root::may_act};
 use crate::{
     runner::{Failure, Job},
     worker::{self, Surroundings},
@@ -13,10 +13,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Storage) -> Result<Ac
     // No earlier action may have needed the layer, and the check of the list may be off.
     worker::ready(job, &|| may_act(job))?;
     // The worker chooses by the same facts. Here it is checked that no disk of this machine is missing.
-    for selector in spec.selectors() {
-        machine.choose(job, selector)?;
-    }
-    let around = Surroundings { disks: list()?, target: None, hidden: Vec::new(), system: Vec::new() };
+    let (disks, silent) = machine.choose_all(job, spec.selectors())?;
+    let around = Surroundings { disks, silent, ..Surroundings::default() };
     worker::perform(job, around, &|| may_act(job))
 }
 

@@ -18,7 +18,13 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Unpack) -> Result<Act
     worker::ready(job, &|| may_act(job))?;
     let disks = list()?;
     let (root, hidden) = InstalledRoot::open_most(machine, job, spec.disk.as_ref())?;
-    let around = Surroundings { disks, target: Some(root.path()), hidden, system: root.disks.clone() };
+    let around = Surroundings {
+        disks,
+        target: Some(root.path()),
+        hidden,
+        system: root.disks.clone(),
+        ..Surroundings::default()
+    };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what was unpacked is on the disk then.
     let closed = root.close();

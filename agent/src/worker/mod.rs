@@ -23,9 +23,12 @@ use crate::{
 };
 
 /// What the worker finds on the machine.
+#[derive(Default)]
 pub(crate) struct Surroundings<'a> {
     /// Every disk.
     pub(crate) disks: Vec<DiskFacts>,
+    /// Those that do not answer, by kernel name.
+    pub(crate) silent: Vec<String>,
     /// A mounted root file system that it is to find as `/target`.
     pub(crate) target: Option<&'a Path>,
     /// What is not mounted in it.
@@ -52,8 +55,7 @@ pub(crate) fn perform(
     around: Surroundings<'_>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
-    let purpose = Purpose::Perform { system: around.system };
-    match run(job, around.disks, around.target, (purpose, around.hidden), may_act)? {
+    match run(job, around, false, may_act)? {
         Done::Action(result) => Ok(result),
         Done::Layout(_) => Err(failure::not_asked()),
     }
@@ -69,7 +71,7 @@ pub(crate) fn open(
     disks: Vec<DiskFacts>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<OpenedLayout, Failure> {
-    match run(job, disks, None, (Purpose::Open, Vec::new()), may_act)? {
+    match run(job, Surroundings { disks, ..Surroundings::default() }, true, may_act)? {
         Done::Layout(layout) => Ok(layout),
         Done::Action(_) => Err(failure::not_asked()),
     }
@@ -77,12 +79,12 @@ pub(crate) fn open(
 
 fn run(
     job: &Job,
-    disks: Vec<DiskFacts>,
-    target: Option<&Path>,
-    asked: (Purpose, Vec<HiddenPoint>),
+    around: Surroundings<'_>,
+    opens: bool,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<Done, Failure> {
-    let wants = described(job, disks, asked)?;
+    let target = around.target;
+    let wants = described(job, around, opens)?;
     let hidden = &Hidden::new(wants.secrets());
     let wire = wants.try_into().map_err(|_| indescribable())?;
     let worker = Worker {
@@ -100,11 +102,12 @@ fn run(
 }
 
 /// The job for the worker.
-fn described(job: &Job, disks: Vec<DiskFacts>, asked: (Purpose, Vec<HiddenPoint>)) -> Result<WorkerJob, Failure> {
+fn described(job: &Job, around: Surroundings<'_>, opens: bool) -> Result<WorkerJob, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
-    let (purpose, hidden) = asked;
+    let Surroundings { disks, silent, hidden, system, .. } = around;
+    let purpose = if opens { Purpose::Open } else { Purpose::Perform { system } };
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
-    described.map(|described| WorkerJob { purpose, hidden, ..described }).ok_or_else(indescribable)
+    described.map(|described| WorkerJob { purpose, hidden, silent, ..described }).ok_or_else(indescribable)
 }
 
 fn indescribable() -> Failure {

@@ -12,6 +12,8 @@ pub struct WorkerJob {
     pub assignment: Assignment,
     /// Every disk of the machine.
     pub disks: Vec<DiskFacts>,
+    /// Those that do not answer, by kernel name: no program may look at them.
+    pub silent: Vec<String>,
     /// Whether the machine was started by UEFI.
     pub uefi: bool,
     /// Places of the mounted system that are not as the running system will have them.
@@ -82,7 +84,7 @@ impl WorkerJob {
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
         let purpose = Purpose::Perform { system: Vec::new() };
-        let job = Self { assignment, disks, uefi, hidden: Vec::new(), purpose };
+        let job = Self { assignment, disks, silent: Vec::new(), uefi, hidden: Vec::new(), purpose };
         job.action().is_some().then_some(job)
     }
 

@@ -1,8 +1,7 @@
 //! What a storage layout comes to on given disks. [`plan`] computes partition tables, the steps that build RAID, LVM,
 //! encryption and file systems on them, the mounts in their order, and the texts that the installed system needs of all this.
-//! [`stops`] computes what must be stopped before, of an old system whose devices are active.
 //!
-//! Both are pure: the same input gives the same result, with every GUID and UUID derived from a seed. So a dry run, an
+//! It is pure: the same input gives the same result, with every GUID and UUID derived from a seed. So a dry run, an
 //! installation, its repetition after a power cut, and every later action see one plan.
 
 mod error;
@@ -17,7 +16,6 @@ mod plan;
 mod show;
 mod stack;
 mod step;
-mod teardown;
 mod texts;
 mod words;
 
@@ -30,8 +28,4 @@ pub use names::volume_name;
 pub use partitions::{DiskPlan, Origin, PlannedPartition};
 pub use plan::{Plan, plan};
 pub use step::{Device, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize};
-pub use teardown::{
-    Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, mounts as active_mounts, stops,
-    swaps as active_swaps,
-};
 pub use texts::{Texts, md_uuid};

@@ -28,6 +28,7 @@ use crate::{
     gpt,
     pipeline::clear_device,
     receipt,
+    teardown::close_idle_on,
     write::{known_here, mark_of, open, same_device, same_disk},
 };
 
@@ -83,6 +84,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
     let authority = &request.authority;
     let may_act = || authority.may_act(&name);
     may_act()?;
+    close_idle_on(&request.disk, observer);
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
     let transport = request.disk.transport.as_str();

@@ -41,7 +41,6 @@ pub const PROGRAMS: &[&str] = &[
     "wipefs",
     "mdadm",
     "lvm",
-    "dmsetup",
     "cryptsetup",
     "nvme",
 ];

@@ -26,7 +26,7 @@ impl TryFrom<worker::Job> for WorkerJob {
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
         let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
-        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect(), purpose })
+        Ok(Self { assignment, disks, silent: wire.silent, uefi: wire.uefi, hidden: hidden.collect(), purpose })
     }
 }
 
@@ -42,7 +42,8 @@ impl TryFrom<WorkerJob> for worker::Job {
             Purpose::Perform { system } => (false, system),
         };
         let assignment = Some(job.assignment.into());
-        Ok(Self { assignment, disks_json, uefi: job.uefi, hidden: hidden.collect(), system, open })
+        let (uefi, silent) = (job.uefi, job.silent);
+        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent })
     }
 }
 
@@ -161,7 +162,11 @@ mod tests {
             ..DiskFacts::default()
         }];
         let hidden = vec![HiddenPoint { point: "/tmp".into(), why: "it is in memory".into() }];
-        WorkerJob { hidden, ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap() }
+        WorkerJob {
+            hidden,
+            silent: vec!["sdz".into()],
+            ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
+        }
     }
 
     #[test]

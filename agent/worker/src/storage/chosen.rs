@@ -11,14 +11,15 @@ pub(super) fn disks(job: &WorkerJob, storage: &Storage) -> Result<Vec<DiskFacts>
     chosen.map(|disk| disk.map_err(|error| Failure::last(error.problem()))).collect()
 }
 
-/// Whether the machine still has the disks that it had when these were chosen, and no others.
+/// Whether the machine still has the disks that it had when these were chosen, by the same names, and no others.
 pub(crate) fn guard(job: &WorkerJob) -> SelectionGuard {
     let known = job.disks.clone();
     SelectionGuard::new(move || {
         let now = list_disks().map_err(|error| error.to_string())?;
-        let lacks = |disks: &[DiskFacts], disk: &DiskFacts| {
-            disks.iter().all(|other| other.id.name != disk.id.name || other.id.size_bytes != disk.id.size_bytes)
-        };
+        // A disk may have none of the latter two, and keeps those that it has.
+        let who =
+            |disk: &DiskFacts| (disk.id.name.clone(), disk.id.size_bytes, disk.id.wwn.clone(), disk.id.serial.clone());
+        let lacks = |disks: &[DiskFacts], disk: &DiskFacts| disks.iter().all(|other| who(other) != who(disk));
         let (gone, new) = (known.iter().find(|disk| lacks(&now, disk)), now.iter().find(|disk| lacks(&known, disk)));
         match (gone, new) {
             (Some(disk), _) => Err(format!("disk {} has gone", disk.id.name)),

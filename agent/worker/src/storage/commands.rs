@@ -37,20 +37,31 @@ impl Command {
     }
 }
 
-fn lvm(arguments: &[&str]) -> Command {
-    command("lvm", arguments.first().copied()).and(["--config", LVM_CONFIG]).and(arguments.iter().skip(1).copied())
+/// LVM opens no device but the physical volumes of the layout: one that hangs would hold it up for ever.
+fn lvm(volumes: &[PathBuf], arguments: &[&str]) -> Command {
+    let config = looking_at(volumes, "\"r|.*|\"");
+    command("lvm", arguments.first().copied()).and(["--config", &config]).and(arguments.iter().skip(1).copied())
 }
 
-/// What lists the physical volumes of all groups but those on these disks, a line each: [`physical_volume`].
-pub(super) fn groups_beside(disks: &[PathBuf]) -> Command {
+/// LVM's configuration where it looks at these devices, and at others as `rest` says. The first pattern counts that matches one of
+/// a device's names.
+fn looking_at(devices: &[PathBuf], rest: &str) -> String {
+    // Names of arrays may have a dot.
+    let accepted = devices.iter().map(|device| format!("\"a|^{}$|\"", text(device).replace('.', "[.]")));
+    let patterns = accepted.chain((!rest.is_empty()).then(|| rest.to_owned())).collect::<Vec<_>>().join(", ");
+    format!("{LVM_CONFIG} devices {{ hints = \"none\" filter = [ {patterns} ] }}")
+}
+
+/// What lists the physical volumes of all groups but those on these disks, a line each: [`physical_volume`]. `kept`: partitions of
+/// these disks that stay, and so do their groups.
+pub(super) fn groups_beside(disks: &[PathBuf], kept: &[PathBuf]) -> Command {
     // LVM does not look at what matches. No character of a disk's name has a meaning in a pattern.
     let refused = disks.iter().map(|disk| {
         let disk = text(disk);
         let p = if disk.ends_with(|c: char| c.is_ascii_digit()) { "p" } else { "" };
         format!("\"r|^{disk}({p}[0-9]+)?$|\"")
     });
-    let refused = refused.collect::<Vec<_>>().join(", ");
-    let config = format!("{LVM_CONFIG} devices {{ hints = \"none\" filter = [ {refused} ] }}");
+    let config = looking_at(kept, &refused.collect::<Vec<_>>().join(", "));
     // Also groups of other machines: their names count as well.
     let asked = ["--foreign", "--shared", "--noheadings", "--nameprefixes", "-o", "pv_name,vg_name"];
     command("lvm", ["pvs", "--config", &config]).and(asked)
@@ -67,12 +78,33 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// What the steps of a layout are made on and with.
+pub(super) struct Means<'a> {
+    /// Where a device is.
+    pub(super) path: &'a dyn Fn(&Device) -> PathBuf,
+    pub(super) keys: &'a BTreeMap<String, SecretText>,
+    /// The physical volumes of all groups of the layout.
+    pub(super) volumes: Vec<PathBuf>,
+}
+
+impl<'a> Means<'a> {
+    pub(super) fn new(
+        steps: &[Step],
+        path: &'a dyn Fn(&Device) -> PathBuf,
+        keys: &'a BTreeMap<String, SecretText>,
+    ) -> Self {
+        let members = steps.iter().flat_map(|step| match step {
+            Step::Group { members, .. } => members.as_slice(),
+            _ => &[],
+        });
+        Self { path, keys, volumes: members.map(|member| path(&member.device)).collect() }
+    }
+}
+
 /// What makes it. Nothing for subvolumes, which are made in a mounted file system.
-pub(super) fn make(
-    step: &Step,
-    path: &dyn Fn(&Device) -> PathBuf,
-    keys: &BTreeMap<String, SecretText>,
-) -> Result<Vec<Command>, Failure> {
+pub(super) fn make(step: &Step, means: &Means<'_>) -> Result<Vec<Command>, Failure> {
+    let Means { path, keys, volumes } = means;
+    let lvm = |arguments: &[&str]| lvm(volumes, arguments);
     let at = |device: &Device| text(&path(device));
     Ok(match step {
         Step::Raid { name, level, metadata, members, uuid } => {
@@ -124,21 +156,13 @@ pub(super) fn make(
 }
 
 /// What opens it, if it is not open.
-pub(super) fn open(
-    step: &Step,
-    path: &dyn Fn(&Device) -> PathBuf,
-    keys: &BTreeMap<String, SecretText>,
-) -> Result<Vec<Command>, Failure> {
-    open_unless(step, path, keys, &stands_on)
+pub(super) fn open(step: &Step, means: &Means<'_>) -> Result<Vec<Command>, Failure> {
+    open_unless(step, means, &stands_on)
 }
 
 /// The same; `stands` says whether a device file is active and stands on another.
-fn open_unless(
-    step: &Step,
-    path: &dyn Fn(&Device) -> PathBuf,
-    keys: &BTreeMap<String, SecretText>,
-    stands: &dyn Fn(&Path, &Path) -> bool,
-) -> Result<Vec<Command>, Failure> {
+fn open_unless(step: &Step, means: &Means<'_>, stands: &dyn Fn(&Path, &Path) -> bool) -> Result<Vec<Command>, Failure> {
+    let Means { path, keys, volumes } = means;
     let at = |device: &Device| text(&path(device));
     Ok(match step {
         Step::Raid { name, members, uuid, .. } => {
@@ -153,19 +177,9 @@ fn open_unless(
         }
         Step::Encrypt { device, name, .. } if stands(&path(&Device::Opened(name.clone())), &path(device)) => Vec::new(),
         Step::Encrypt { device, name, key, .. } => vec![opened(&at(device), name, passphrase(keys, key)?)],
-        Step::Group { name, .. } => vec![lvm(&["vgchange", "-q", "-a", "y", name])],
+        Step::Group { name, .. } => vec![lvm(volumes, &["vgchange", "-q", "-a", "y", name])],
         Step::Volume { .. } | Step::Format { .. } | Step::Subvolumes { .. } => Vec::new(),
     })
-}
-
-/// Removes a mapped device: an LVM volume, an opened LUKS device.
-pub(super) fn stop_mapper(name: &str) -> Command {
-    command("dmsetup", ["remove", "--retry", "--noudevsync", "--", name])
-}
-
-/// Stops the array of this kernel's name.
-pub(super) fn stop_array(name: &str) -> Command {
-    command("mdadm", ["--stop"]).and([format!("/dev/{name}")])
 }
 
 /// Makes a subvolume in a mounted btrfs file system.
@@ -238,7 +252,9 @@ mod tests {
     }
 
     fn lines(commands: &[Command]) -> Vec<String> {
-        let line = |c: &Command| format!("{} {}", c.program, c.arguments.join(" ").replace(LVM_CONFIG, "…"));
+        let only = looking_at(&["/nowhere/m".into()], "\"r|.*|\"");
+        let shown = |c: &Command| c.arguments.join(" ").replace(&only, "only m").replace(LVM_CONFIG, "…");
+        let line = |c: &Command| format!("{} {}", c.program, shown(c));
         commands.iter().map(line).collect()
     }
 
@@ -272,7 +288,10 @@ mod tests {
 
     #[test]
     fn every_step_is_made_without_a_question() {
-        let made: Vec<String> = steps().iter().flat_map(|step| lines(&make(step, &path, &keys()).unwrap())).collect();
+        let made: Vec<String> = steps()
+            .iter()
+            .flat_map(|step| lines(&make(step, &Means::new(&steps(), &path, &keys())).unwrap()))
+            .collect();
         let uuid = "01234567-89ab-4cde-8f01-23456789abcd";
         let md = "01234567:89ab4cde:8f012345:6789abcd";
         let raid = |name: &str, level: u8, metadata: &str, bitmap: &str| {
@@ -290,12 +309,12 @@ mod tests {
                 "cryptsetup luksFormat --type luks2 --batch-mode --key-file - --uuid {uuid} --offset=32768 /nowhere/0p3"
             ),
             "cryptsetup open --type luks2 --key-file - /nowhere/0p3 c".into(),
-            "lvm pvcreate --config … -q -ff -y --norestorefile --uuid 012345-6789-ab4c-de8f-0123-4567-89abcd \
+            "lvm pvcreate --config only m -q -ff -y --norestorefile --uuid 012345-6789-ab4c-de8f-0123-4567-89abcd \
              --dataalignment 1536k /nowhere/m"
                 .into(),
-            "lvm vgcreate --config … -q -y --physicalextentsize 4m vg /nowhere/m".into(),
-            "lvm lvcreate --config … -q -y -W y -Z y -n root -l 5 vg".into(),
-            "lvm lvcreate --config … -q -y -W y -Z y -n data -l 100%FREE vg".into(),
+            "lvm vgcreate --config only m -q -y --physicalextentsize 4m vg /nowhere/m".into(),
+            "lvm lvcreate --config only m -q -y -W y -Z y -n root -l 5 vg".into(),
+            "lvm lvcreate --config only m -q -y -W y -Z y -n data -l 100%FREE vg".into(),
             format!("mkfs.ext4 -q -F -O ^metadata_csum_seed,^orphan_file -U {uuid} -L wurzel /nowhere/0p1"),
             format!("mkfs.xfs -q -f -i nrext64=0 -m uuid={uuid} /nowhere/0p1"),
             format!("mkfs.btrfs -q -f -U {uuid} /nowhere/0p1"),
@@ -306,20 +325,22 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_asked_for_beside_the_taken_disks() {
+    fn groups_beside_what_is_taken_are_asked_for() {
         let disks = ["/dev/sda".into(), "/dev/nvme0n1".into()];
-        let line = lines(&[groups_beside(&disks)]).remove(0);
+        let line = lines(&[groups_beside(&disks, &["/dev/sda3".into()])]).remove(0);
         assert_eq!(
             line,
-            "lvm pvs --config … devices { hints = \"none\" filter = [ \"r|^/dev/sda([0-9]+)?$|\", \
+            "lvm pvs --config … devices { hints = \"none\" filter = [ \"a|^/dev/sda3$|\", \"r|^/dev/sda([0-9]+)?$|\", \
              \"r|^/dev/nvme0n1(p[0-9]+)?$|\" ] } --foreign --shared --noheadings --nameprefixes -o pv_name,vg_name"
         );
     }
 
     #[test]
     fn passphrases_go_through_the_standard_input_alone() {
-        for step in steps() {
-            let both = [make(&step, &path, &keys()).unwrap(), open(&step, &path, &keys()).unwrap()].concat();
+        let (steps, keys) = (steps(), keys());
+        let means = Means::new(&steps, &path, &keys);
+        for step in &steps {
+            let both = [make(step, &means).unwrap(), open(step, &means).unwrap()].concat();
             for command in both {
                 let asks = command.program == "cryptsetup";
                 assert_eq!(command.input.as_ref().map(SecretText::expose), asks.then_some("geheim"), "{command:?}");
@@ -328,7 +349,7 @@ mod tests {
         }
         let empty = [("disk".to_owned(), SecretText::default())].into();
         for keys in [BTreeMap::new(), empty] {
-            let refused = make(&steps()[2], &path, &keys).unwrap_err();
+            let refused = make(&steps[2], &Means::new(&steps, &path, &keys)).unwrap_err();
             assert!(refused.problem.message.contains("key disk"), "{}", refused.problem);
         }
     }
@@ -340,18 +361,18 @@ mod tests {
                 let (upper, lower) = (upper.file_name().unwrap(), lower.file_name().unwrap());
                 on.contains(&format!("{} on {}", upper.display(), lower.display()).as_str())
             };
-            let open = |step| open_unless(step, &path, &keys(), &stands).unwrap();
+            let open = |step| open_unless(step, &Means::new(&steps(), &path, &keys()), &stands).unwrap();
             steps().iter().flat_map(|step| lines(&open(step))).collect()
         };
         // One member of each array has failed.
-        assert_eq!(opens(&["m on 1p2", "s on 0p2", "c on 0p3"]), ["lvm vgchange --config … -q -a y vg"]);
+        assert_eq!(opens(&["m on 1p2", "s on 0p2", "c on 0p3"]), ["lvm vgchange --config only m -q -a y vg"]);
         assert_eq!(
             opens(&["m on 1p3", "c on 0p2"]),
             [
                 "mdadm --assemble --run --homehost=any --uuid=01234567:89ab4cde:8f012345:6789abcd /nowhere/m /nowhere/0p2 /nowhere/1p2",
                 "mdadm --assemble --run --homehost=any --uuid=01234567:89ab4cde:8f012345:6789abcd /nowhere/s /nowhere/0p2 /nowhere/1p2",
                 "cryptsetup open --type luks2 --key-file - /nowhere/0p3 c",
-                "lvm vgchange --config … -q -a y vg",
+                "lvm vgchange --config only m -q -a y vg",
             ]
         );
     }

@@ -1,24 +1,30 @@
-//! Names of volume groups that disks have which the layout does not take. LVM makes no second group of one name, and would say so
-//! when the layout's own disks are destroyed.
+//! Names of volume groups that are on disks which the layout does not take, or on partitions that stay. LVM makes no second group
+//! of one name, and would say so when the layout's own disks are destroyed.
+
+use std::path::{Path, PathBuf};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem};
-use landfall_disk::device_path;
-use landfall_plan::{Active, Step};
+use landfall_disk::{Active, StopError, active_devices, device_path};
+use landfall_plan::Step;
 
 use super::{
-    active,
     commands::{groups_beside, physical_volume},
-    stop::unknown,
     tools::Tools,
 };
 use crate::Failure;
 
 /// Checks that no group of these steps has the name of one that is not on these disks. Nothing stands on the disks any more, and
-/// nothing was written to them yet.
+/// nothing was written to them yet. `kept`: partitions of these disks that stay; `silent`: disks that do not answer.
 ///
 /// # Errors
 /// There is one; or LVM does not say.
-pub(super) fn none_elsewhere(steps: &[Step], disks: &[DiskFacts], tools: &dyn Tools) -> Result<(), Failure> {
+pub(super) fn none_elsewhere(
+    steps: &[Step],
+    disks: &[DiskFacts],
+    kept: &[PathBuf],
+    silent: &[String],
+    tools: &dyn Tools,
+) -> Result<(), Failure> {
     let wanted: Vec<&str> = steps
         .iter()
         .filter_map(|step| match step {
@@ -30,13 +36,16 @@ pub(super) fn none_elsewhere(steps: &[Step], disks: &[DiskFacts], tools: &dyn To
         return Ok(());
     }
     let mut found = None;
-    tools.read(&groups_beside(&disks.iter().map(device_path).collect::<Vec<_>>()), &mut |line| {
+    let silent = silent.iter().map(|name| Path::new("/dev").join(name));
+    let unread: Vec<PathBuf> = disks.iter().map(device_path).chain(silent).collect();
+    tools.read(&groups_beside(&unread, kept), &mut |line| {
         if let Some((device, group)) = physical_volume(line).filter(|(_, group)| wanted.contains(group)) {
             found.get_or_insert_with(|| (device.to_owned(), group.to_owned()));
         }
     })?;
     let Some((device, group)) = found else { return Ok(()) };
-    Err(refused(&group, &device, &active::read().map_err(unknown)?))
+    let active = active_devices().map_err(|error| Failure::last(StopError::Unread(error).problem()))?;
+    Err(refused(&group, &device, &active))
 }
 
 fn refused(group: &str, device: &str, active: &Active) -> Failure {
@@ -50,7 +59,7 @@ fn refused(group: &str, device: &str, active: &Active) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use landfall_plan::ActiveDevice;
+    use landfall_disk::ActiveDevice;
 
     use super::*;
     use crate::storage::commands::Command;
@@ -69,7 +78,7 @@ mod tests {
     fn ask(groups: &[&str], lines: &'static [&'static str]) -> Result<(), Failure> {
         let group = |name: &&str| Step::Group { name: (*name).to_owned(), members: Vec::new() };
         let steps: Vec<Step> = groups.iter().map(group).collect();
-        none_elsewhere(&steps, &[DiskFacts::default()], &Says(lines))
+        none_elsewhere(&steps, &[DiskFacts::default()], &[], &[], &Says(lines))
     }
 
     #[test]

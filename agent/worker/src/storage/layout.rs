@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use landfall_api::{
-    DiskFacts, Storage,
+    DiskFacts, ErrorCode, Problem, Storage,
     message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
 };
-use landfall_disk::{RealDevice, device_path, find_kept};
-use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Source, Step, plan, seed, volume_name};
+use landfall_disk::{RealDevice, StopError, device_path, find_kept, lacking_arrays};
+use landfall_plan::{
+    Architecture, Device, KeptPartition, Origin, Plan, PlanDisk, Source, Step, plan, seed, volume_name,
+};
 
 use super::{
-    chosen, commands, failed,
+    chosen,
+    commands::{self, Means},
+    failed,
     mounts::{self, Mounted},
     tools::{Installed, Tools},
 };
@@ -96,12 +100,14 @@ impl<'a> Layout<'a> {
 
     /// Builds everything that stands on the partitions, and waits until it is on stable storage.
     pub(super) fn build(&self) -> Result<(), Failure> {
+        let path = |device: &Device| self.path(device);
+        let means = Means::new(&self.plan.steps, &path, &self.storage.keys);
         for step in &self.plan.steps {
             if let Step::Subvolumes { device, names } = step {
                 mounts::subvolumes(&self.path(device), names, &*self.tools)?;
                 continue;
             }
-            for command in commands::make(step, &|device| self.path(device), &self.storage.keys)? {
+            for command in commands::make(step, &means)? {
                 self.tools.run(&command)?;
             }
         }
@@ -132,6 +138,16 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
+    /// The partitions that stay.
+    pub(super) fn kept(&self) -> Vec<PathBuf> {
+        let disks = self.plan.disks.iter().enumerate();
+        let kept = disks.flat_map(|(disk, plan)| {
+            let kept = plan.partitions.iter().filter(|partition| partition.origin == Origin::Kept);
+            kept.map(move |partition| self.path(&Device::Partition { disk, number: partition.number }))
+        });
+        kept.collect()
+    }
+
     /// Whether a system can be installed on it.
     pub fn has_root(&self) -> bool {
         self.plan.mounts.iter().any(|mount| mount.at == "/")
@@ -140,14 +156,29 @@ impl<'a> Layout<'a> {
     /// Opens what is not open yet. It stays open when this process ends.
     ///
     /// # Errors
-    /// What cannot be opened.
+    /// What cannot be opened; an array lacks a member.
     pub(super) fn open(&self) -> Result<(), Failure> {
+        let path = |device: &Device| self.path(device);
+        let means = Means::new(&self.plan.steps, &path, &self.storage.keys);
         for step in &self.plan.steps {
-            for command in commands::open(step, &|device| self.path(device), &self.storage.keys)? {
+            for command in commands::open(step, &means)? {
                 self.tools.run(&command)?;
             }
         }
-        Ok(())
+        self.whole()
+    }
+
+    /// Checks that no array lacks a member: it would lose the data with the next disk, and the operator would hear of it too late.
+    ///
+    /// # Errors
+    /// One does.
+    pub(super) fn whole(&self) -> Result<(), Failure> {
+        let lacking = lacking_arrays(&self.disks).map_err(|error| Failure::last(StopError::Unread(error).problem()))?;
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let hint = "replace the disk that failed, then provision the machine again";
+        Err(Failure::last(Problem::new(ErrorCode::DeviceIo, lacking.join("; ")).hint(hint)))
     }
 
     /// What is mounted once it is open, in order, for the one who mounts it.

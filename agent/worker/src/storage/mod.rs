@@ -4,7 +4,6 @@
 //! as not every disk's receipt says *done*, everything but the partitions that stay is torn down and built again. And an action
 //! that comes later finds its file systems by the same plan: [`Layout`].
 
-mod active;
 mod chosen;
 mod commands;
 mod groups;
@@ -13,7 +12,6 @@ mod layout;
 mod links;
 mod mounts;
 mod opened;
-mod stop;
 mod tools;
 
 #[cfg(test)]
@@ -25,7 +23,7 @@ use landfall_api::{
 };
 use landfall_disk::{
     DivideRequest, NewPartition, NewTable, SelectionGuard, Standing, TableKind, WriteError, check_free, divide,
-    divided, may_divide,
+    divided, may_divide, stop_all_on,
 };
 use landfall_plan::{DiskPlan, Origin};
 
@@ -79,9 +77,9 @@ fn lay_out(
     if stands {
         report.info("the disks already carry this layout; nothing is written");
     } else {
-        stop::everything_on(&layout.disks, report, tools)?;
+        stop_all_on(&layout.disks, report).map_err(|error| Failure::last(error.problem()))?;
         links::forget(&layout.plan.steps)?;
-        groups::none_elsewhere(&layout.plan.steps, &layout.disks, tools)?;
+        groups::none_elsewhere(&layout.plan.steps, &layout.disks, &layout.kept(), &context.job.silent, tools)?;
         requests.iter().try_for_each(check_free).map_err(failed)?;
         for request in &requests {
             divide(request, report).map_err(failed)?;

@@ -170,6 +170,9 @@ pub(super) async fn on_luks(context: Context) -> anyhow::Result<()> {
     machine.wait_serial(power_on, ASKS, INSTALL * 2).await?;
     machine.type_line("not the passphrase").await?;
     machine.wait_serial(power_on, "bad password or options", BOOT).await?;
+    // What is typed before it asks again is shown and lost.
+    let refused = machine.serial().mark();
+    machine.wait_serial(refused, ASKS, BOOT).await?;
     machine.type_line(PASSPHRASE).await?;
     machine.wait_serial(power_on, "/dev/mapper/system / ext4", BOOT).await?;
     machine.wait_serial(power_on, LOGIN, BOOT).await?;

@@ -79,7 +79,9 @@ fn lvm_itself_says_which_groups_are_elsewhere() {
         let members = vec![GroupMember { device, uuid: Uuid::new_v4(), start: MIB }];
         let step = Step::Group { name: group.into(), members };
         let report = Reporter::new(std::io::sink());
-        let made = commands::make(&step, &|_| at.into(), &BTreeMap::new()).unwrap();
+        let (path, keys) = (|_: &Device| at.into(), BTreeMap::new());
+        let means = commands::Means::new(std::slice::from_ref(&step), &path, &keys);
+        let made = commands::make(&step, &means).unwrap();
         made.iter().try_for_each(|command| Installed { report: &report }.run(command))
     };
     let (ours, theirs) = (format!("ours{}", process::id()), format!("theirs{}", process::id()));

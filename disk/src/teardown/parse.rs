@@ -3,7 +3,7 @@
 use super::ActiveMount;
 
 /// The mounts of `/proc/self/mountinfo` (proc(5)).
-pub fn mounts(mountinfo: &str) -> Vec<ActiveMount> {
+pub(super) fn mounts(mountinfo: &str) -> Vec<ActiveMount> {
     let mount = |line: &str| {
         // 36 35 98:0 /root /mount/point options … - type source options
         let mut fields = line.split(' ');
@@ -15,7 +15,7 @@ pub fn mounts(mountinfo: &str) -> Vec<ActiveMount> {
 }
 
 /// The paths of `/proc/swaps`.
-pub fn swaps(text: &str) -> Vec<String> {
+pub(super) fn swaps(text: &str) -> Vec<String> {
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(unescaped).collect()
 }
 

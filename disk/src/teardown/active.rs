@@ -2,13 +2,13 @@
 
 use std::{fs, io, path::Path};
 
-use landfall_plan::{Active, ActiveDevice, ActivePool, active_mounts, active_swaps};
+use super::{Active, ActiveDevice, ActivePool, mounts, swaps};
 
 /// Everything that may stand on a disk.
 ///
 /// # Errors
 /// A list cannot be read: then nothing is known, and nothing may be stopped.
-pub(super) fn read() -> io::Result<Active> {
+pub fn read() -> io::Result<Active> {
     read_in(Path::new("/sys"), Path::new("/proc"))
 }
 
@@ -46,9 +46,9 @@ fn read_in(sys: &Path, proc: &Path) -> io::Result<Active> {
     let swaps = match fs::read_to_string(proc.join("swaps")) {
         // A kernel without swap has no such file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        other => active_swaps(&other?),
+        other => swaps(&other?),
     };
-    Ok(Active { devices, pools, mounts: active_mounts(&fs::read_to_string(proc.join("self/mountinfo"))?), swaps })
+    Ok(Active { devices, pools, mounts: mounts(&fs::read_to_string(proc.join("self/mountinfo"))?), swaps })
 }
 
 /// Names in a folder, in order; none if it is not there.
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!((found.mounts.len(), found.swaps.len()), (1, 0));
         let devices = vec!["sda1".to_owned(), "sdb".to_owned()];
         assert_eq!(found.pools, [ActivePool { name: "btrfs 2f1c".into(), devices }]);
-        let stops = landfall_plan::stops(&found, &["sda", "sdb"]).unwrap();
+        let stops = super::super::stops(&found, &["sda", "sdb"]).unwrap();
         assert_eq!(stops.len(), 3, "{stops:?}");
     }
 }

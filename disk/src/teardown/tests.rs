@@ -2,7 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    Active, ActiveDevice, ActivePool, Stop, StopError,
+    parse::{mounts, swaps},
+    stops::{idle, stops},
+};
 
 fn device(name: &str, under: &[&str]) -> ActiveDevice {
     let under = under.iter().map(|name| (*name).to_owned()).collect();
@@ -61,9 +65,8 @@ fn an_old_system_is_stopped_from_the_top_down() {
 
 #[test]
 fn what_also_stands_on_another_disk_is_not_stopped() {
-    let refused = stops(&layered(), &["sda"]).unwrap_err();
-    let spans = StopError::Spans { device: "md127".into(), taken: "sda".into(), other: "sdb".into() };
-    assert_eq!(refused, spans);
+    let refused = stops(&layered(), &["sda"]).unwrap_err().to_string();
+    assert_eq!(refused, "md127 stands on sda and on sdb, which this action does not take");
 }
 
 #[test]
@@ -76,14 +79,14 @@ fn btrfs_that_also_stands_on_another_disk_is_not_unmounted() {
     let whole = stops(&active, &["sda", "sdb"]).unwrap();
     for devices in [&["dm-1", "sda1"][..], &["sdb"], &["sdc", "sdd"]] {
         active.pools = on(devices);
-        assert_eq!(stops(&active, &["sda", "sdb"]).as_ref(), Ok(&whole), "{devices:?}");
+        assert_eq!(stops(&active, &["sda", "sdb"]).unwrap(), whole, "{devices:?}");
     }
     // Whichever of them its mount names; and a partition of a disk stands for the disk.
     active.devices.push(partition("sdc2", "sdc"));
     for devices in [["dm-1", "sdc2"], ["sdc2", "sda1"]] {
         active.pools = on(&devices);
-        let spans = StopError::Spans { device: "btrfs 1".into(), taken: "sda".into(), other: "sdc".into() };
-        assert_eq!(stops(&active, &["sda", "sdb"]), Err(spans));
+        let refused = stops(&active, &["sda", "sdb"]).unwrap_err().to_string();
+        assert_eq!(refused, "btrfs 1 stands on sda and on sdc, which this action does not take");
     }
 }
 
@@ -104,7 +107,20 @@ fn what_cannot_be_stopped_is_refused() {
 
 #[test]
 fn a_free_disk_needs_no_stop() {
-    assert_eq!(stops(&Active::default(), &["sda"]), Ok(Vec::new()));
+    assert_eq!(stops(&Active::default(), &["sda"]).unwrap(), []);
+}
+
+#[test]
+fn what_nothing_uses_is_closed_whatever_it_spans() {
+    let mut active = layered();
+    // Something of it is mounted.
+    assert_eq!(idle(&active, "sda"), []);
+    active.mounts.clear();
+    let shown: Vec<String> = idle(&active, "sda").iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["close crypt-home", "close vg0-swap", "close vg0-home", "stop array md127"]);
+    assert_eq!(idle(&active, "sdc"), []);
+    active.swaps = swaps("Filename Type Size Used Priority\n/dev/dm-2 partition 1 0 -2\n");
+    assert_eq!(idle(&active, "sdb"), []);
 }
 
 proptest! {

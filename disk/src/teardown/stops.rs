@@ -1,10 +1,8 @@
-//! What must be stopped before disks can be taken: mounts, and devices that were built on them, from the top down.
-
-mod parse;
+//! What must be stopped before disks can be taken: mounts, and devices that were built on them, from the top down. Pure.
 
 use std::{collections::BTreeSet, fmt, slice};
 
-pub use parse::{mounts, swaps};
+use super::StopError;
 
 /// What the kernel has active, as `/sys/block`, `/proc/self/mountinfo` and `/proc/swaps` show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +40,11 @@ impl ActiveDevice {
     fn is_at(&self, path: &str) -> bool {
         path.strip_prefix("/dev/") == Some(self.name.as_str())
             || self.mapper.as_deref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name))
+    }
+
+    /// Its name, for people.
+    fn shown(&self) -> String {
+        self.mapper.clone().unwrap_or_else(|| self.name.clone())
     }
 }
 
@@ -94,51 +97,41 @@ impl fmt::Display for Stop {
     }
 }
 
-/// Why disks cannot be freed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StopError {
-    /// Something stands on another disk too, whose data would be lost.
-    #[error("{device} stands on {taken} and on {other}, which this action does not take")]
-    Spans {
-        /// What stands there.
-        device: String,
-        /// A disk that is taken.
-        taken: String,
-        /// One that is not.
-        other: String,
-    },
-    /// It holds the running system.
-    #[error("{device} holds the running system")]
-    RunningSystem {
-        /// What is mounted at `/`.
-        device: String,
-    },
-    /// Something that only its own program can stop.
-    #[error("{device} stands on {taken}, and stopping {what} is not supported")]
-    Unsupported {
-        /// What stands there.
-        device: String,
-        /// A disk that is taken.
-        taken: String,
-        /// What it is.
-        what: &'static str,
-    },
-    /// Devices stand on each other in a circle: what the kernel showed changed meanwhile.
-    #[error("what stands on {taken} changed while it was looked at")]
-    Changed {
-        /// A disk that is taken.
-        taken: String,
-    },
-}
-
 /// What must be stopped, in order, so that nothing uses these disks (by the kernel's names).
 ///
 /// # Errors
 /// [`StopError`] if something must not or cannot be stopped.
-pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
+pub(super) fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
+    let first = disks.first().copied().unwrap_or_default();
+    let (taken, upwards) = standing(active, disks)?;
+    for device in upwards.iter().filter(|device| !device.partition) {
+        if let Some(other) = outside(active, &device.under, &taken, &mut BTreeSet::new()) {
+            return Err(StopError::Spans { device: device.shown(), taken: first.into(), other });
+        }
+    }
+    // Its mount names one of its devices, and not always one that is taken.
+    for pool in active.pools.iter().filter(|pool| pool.devices.iter().any(|device| taken.contains(device.as_str()))) {
+        if let Some(other) = outside(active, &pool.devices, &taken, &mut BTreeSet::new()) {
+            return Err(StopError::Spans { device: pool.name.clone(), taken: first.into(), other });
+        }
+    }
+    downwards(active, first, &taken, &upwards)
+}
+
+/// What stands on this disk, in the order in which it can be closed; empty if anything of it is in use or must not be stopped.
+/// Closing loses nothing, so it may stand on other disks too.
+pub(super) fn idle(active: &Active, disk: &str) -> Vec<Stop> {
+    let stops = standing(active, &[disk]).and_then(|(taken, upwards)| downwards(active, disk, &taken, &upwards));
+    let stops = stops.unwrap_or_default();
+    if stops.iter().any(|stop| matches!(stop, Stop::Unmount(_))) { Vec::new() } else { stops }
+}
+
+/// The disks and all that stands on them, and the latter from the disks up: each stands on earlier ones only.
+pub(super) fn standing<'a>(
+    active: &'a Active,
+    disks: &[&'a str],
+) -> Result<(BTreeSet<&'a str>, Vec<&'a ActiveDevice>), StopError> {
     let mut taken: BTreeSet<&str> = disks.iter().copied().collect();
-    let first = disks.first().copied().unwrap_or_default().to_owned();
-    // From the disks up, in an order in which each stands on earlier ones only.
     let mut upwards: Vec<&ActiveDevice> = Vec::new();
     loop {
         let stands = |device: &&ActiveDevice| {
@@ -152,23 +145,21 @@ pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
         let names: BTreeSet<&str> = next.iter().map(|device| device.name.as_str()).collect();
         next.retain(|device| !device.under.iter().any(|under| above(active, under, &names, &mut BTreeSet::new())));
         if next.is_empty() {
-            return Err(StopError::Changed { taken: first });
+            return Err(StopError::Changed { taken: disks.first().copied().unwrap_or_default().into() });
         }
         taken.extend(next.iter().map(|device| device.name.as_str()));
         upwards.extend(next);
     }
-    let named = |device: &ActiveDevice| device.mapper.clone().unwrap_or_else(|| device.name.clone());
-    for device in upwards.iter().filter(|device| !device.partition) {
-        if let Some(other) = outside(active, &device.under, &taken, &mut BTreeSet::new()) {
-            return Err(StopError::Spans { device: named(device), taken: first, other });
-        }
-    }
-    // Its mount names one of its devices, and not always one that is taken.
-    for pool in active.pools.iter().filter(|pool| pool.devices.iter().any(|device| taken.contains(device.as_str()))) {
-        if let Some(other) = outside(active, &pool.devices, &taken, &mut BTreeSet::new()) {
-            return Err(StopError::Spans { device: pool.name.clone(), taken: first, other });
-        }
-    }
+    Ok((taken, upwards))
+}
+
+/// The stops from the top down of what stands on `first` and the other disks that are `taken`.
+fn downwards(
+    active: &Active,
+    first: &str,
+    taken: &BTreeSet<&str>,
+    upwards: &[&ActiveDevice],
+) -> Result<Vec<Stop>, StopError> {
     let on_them = |path: &str, number: &str| {
         let is = |device: &&ActiveDevice| {
             taken.contains(device.name.as_str()) && (device.number == number || device.is_at(path))
@@ -179,12 +170,12 @@ pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
     for mount in active.mounts.iter().rev() {
         let Some(device) = on_them(&mount.source, &mount.number) else { continue };
         if mount.at == "/" {
-            return Err(StopError::RunningSystem { device: named(device) });
+            return Err(StopError::RunningSystem { device: device.shown() });
         }
         stops.push(Stop::Unmount(mount.at.clone()));
     }
     let unsupported =
-        |device: &ActiveDevice, what| StopError::Unsupported { device: named(device), taken: first.clone(), what };
+        |device: &ActiveDevice, what| StopError::Unsupported { device: device.shown(), taken: first.into(), what };
     // Nothing in the boot image turns swap on, and the tools layer has no program that turns it off.
     if let Some(device) = active.swaps.iter().find_map(|path| on_them(path, "")) {
         return Err(unsupported(device, "swap space"));
@@ -232,6 +223,3 @@ fn outside<'a>(
         }
     })
 }
-
-#[cfg(test)]
-mod tests;
