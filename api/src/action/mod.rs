@@ -185,6 +185,15 @@ actions! {
 }
 
 impl ActionSpec {
+    /// Whether it puts a system on a disk, as far as can be known from it: the last action of a list that does is meant where an
+    /// action names no disk.
+    pub fn writes_system(&self) -> bool {
+        match self {
+            Self::WriteImage(_) => true,
+            Self::Storage(spec) => spec.mounts_root(),
+            _ => false,
+        }
+    }
     /// The keys of the actions of which `wanted` holds, in the list's order.
     pub fn keys_where(wanted: impl Fn(&ActionInfo) -> bool) -> Vec<&'static str> {
         Self::ALL.iter().filter(|(_, info)| wanted(info)).map(|(key, _)| *key).collect()

@@ -18,8 +18,8 @@ pub enum Decision {
     BootDisk {
         /// The machine's name.
         machine: String,
-        /// The workflow whose receipt the disk to be started carries, if one is known.
-        receipt: Option<Uuid>,
+        /// The receipt that the disk to be started carries, if one is known.
+        receipt: Option<ReceiptOf>,
     },
     /// It has work: the agent.
     RunAgent {
@@ -33,6 +33,15 @@ pub enum Decision {
         /// The machine's name, if it has one.
         machine: Option<String>,
     },
+}
+
+/// Which receipt is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiptOf {
+    /// Of this workflow.
+    pub workflow: Uuid,
+    /// Of the action with this index in its list, where several disks carry its receipts.
+    pub action: Option<u32>,
 }
 
 /// What is public about a machine: served to it without proof, so nothing secret belongs here.

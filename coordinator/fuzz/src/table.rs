@@ -8,7 +8,7 @@ use landfall_api::MacAddr;
 use landfall_boot::{
     http::{BootHttp, Scripts, layer::Layers, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
     neighbours::Neighbours,
-    policy::{BootPolicy, Decision, PolicyError, PublicFacts},
+    policy::{BootPolicy, Decision, PolicyError, PublicFacts, ReceiptOf},
 };
 
 use uuid::Uuid;
@@ -23,7 +23,10 @@ impl BootPolicy for Table {
         let machine = "m1".to_owned();
         Ok(match (mac.to_string() == MAC, mac.0[0]) {
             (true, _) => Decision::RunAgent { machine, token: "t0ken".into() },
-            (false, 2) => Decision::BootDisk { machine, receipt: (mac.0[5] == 7).then(Uuid::nil) },
+            (false, 2) => Decision::BootDisk {
+                machine,
+                receipt: (mac.0[5] == 7).then_some(ReceiptOf { workflow: Uuid::nil(), action: None }),
+            },
             (false, 6) => return Err(PolicyError { mac, reason: "the store is gone".into() }),
             (false, _) => Decision::Unknown,
         })

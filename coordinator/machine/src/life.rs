@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ConditionType as Type, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase, MachineStatus, Management,
-    Problem, Reason, ReceiptState, Workflow, WorkflowPhase,
+    ActionSpec, ConditionType as Type, DiskFacts, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase,
+    MachineStatus, Management, Problem, Reason, ReceiptState, Workflow, WorkflowPhase, WorkflowStatus,
 };
 use uuid::Uuid;
 
@@ -93,11 +93,38 @@ pub fn was_installed(status: &MachineStatus) -> bool {
     !status.receipts.is_empty() || derive::holds(&status.conditions, &Type::NoReceipt)
 }
 
-/// The workflow whose receipt the disk that was installed last carries, as far as is known.
-pub fn installed_by(machine: &Machine) -> Option<Uuid> {
+/// The receipt that the disk with the system carries, as far as is known: its workflow, and the index of its action where
+/// another disk carries a receipt too and `workflow`, the machine's last one, says which of them has the system. (Of an older
+/// one only the disk that was written last is known.)
+pub fn installed_by(machine: &Machine, workflow: Option<&Workflow>) -> Option<(Uuid, Option<u32>)> {
     let receipts = machine.status.iter().flat_map(|status| &status.receipts);
-    let done = receipts.filter(|found| found.receipt.state == ReceiptState::Done);
-    done.max_by_key(|found| found.receipt.written_at).map(|found| found.receipt.workflow_uid)
+    let done = || receipts.clone().map(|found| &found.receipt).filter(|receipt| receipt.state == ReceiptState::Done);
+    let last = done().max_by_key(|receipt| receipt.written_at)?;
+    let of_system = workflow.and_then(|workflow| {
+        let status = workflow.status.as_ref()?;
+        let own = |uid| workflow.metadata.uid == Some(uid) || status.takes_over.contains(&uid);
+        let of_run = || done().filter(|receipt| own(receipt.workflow_uid));
+        let system = seeded(machine, status)
+            .or_else(|| Some(status.actions.iter().rposition(|action| action.action.spec.writes_system())? as u32))?;
+        let several = of_run().any(|receipt| receipt.action_index != system);
+        let found = of_run().find(|receipt| receipt.action_index == system)?;
+        Some((found.workflow_uid, several.then_some(system)))
+    });
+    Some(of_system.unwrap_or((last.workflow_uid, None)))
+}
+
+/// The action whose receipt is on the disk that a seed names.
+fn seeded(machine: &Machine, run: &WorkflowStatus) -> Option<u32> {
+    let named = run.actions.iter().rev().find_map(|action| match &action.action.spec {
+        ActionSpec::CloudInit(spec) => spec.disk.as_ref(),
+        ActionSpec::Ignition(spec) => spec.disk.as_ref(),
+        _ => None,
+    })?;
+    let status = machine.status.as_ref()?;
+    let matches = |disk: &&DiskFacts| named.mismatches(disk).is_ok_and(|mismatches| mismatches.is_empty());
+    let disk = status.facts.as_ref()?.disks.iter().find(matches)?;
+    let on_it = status.receipts.iter().find(|found| found.disk.same_disk(&disk.id));
+    on_it.map(|found| found.receipt.action_index)
 }
 
 /// Of a machine that no document describes and that has just asked for the first time.
@@ -182,20 +209,20 @@ pub fn busy(machine: &str, workflow: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{DiskId, DiskReceipt, Receipt};
+    use landfall_api::{ActionStatus, DiskId, DiskReceipt, Receipt};
 
     use super::*;
 
     #[test]
     fn of_several_receipts_the_newest_done_one_counts() {
-        let receipt = |workflow: u128, state, second| DiskReceipt {
+        let receipt = |workflow: u128, action_index, state, second| DiskReceipt {
             disk: DiskId::default(),
             receipt: Receipt {
                 machine_uid: Uuid::from_u128(9),
                 workflow_uid: Uuid::from_u128(workflow),
                 workflow_name: "w".into(),
                 generation: 1,
-                action_index: 0,
+                action_index,
                 image_digest: None,
                 state,
                 written_at: Timestamp::from_second(second).unwrap(),
@@ -206,13 +233,40 @@ mod tests {
             "spec": { "identity": { "macs": [], "serial": "S" } },
         }))
         .unwrap();
-        assert_eq!(installed_by(&machine), None);
+        assert_eq!(installed_by(&machine, None), None);
         let receipts = vec![
-            receipt(1, ReceiptState::Done, 10),
-            receipt(2, ReceiptState::Done, 20),
-            receipt(3, ReceiptState::Intent, 30),
+            receipt(1, 0, ReceiptState::Done, 10),
+            receipt(2, 2, ReceiptState::Done, 20),
+            receipt(3, 0, ReceiptState::Intent, 30),
         ];
         machine.status = Some(MachineStatus { receipts, ..derive::new_machine_status() });
-        assert_eq!(installed_by(&machine), Some(Uuid::from_u128(2)));
+        assert_eq!(installed_by(&machine, None), Some((Uuid::from_u128(2), None)));
+        // Run 2 took over run 1, which had written the system; it laid out a disk for data.
+        let action = |json: serde_json::Value| serde_json::from_value::<landfall_api::Action>(json).unwrap();
+        let write = action(
+            serde_json::json!({"name": "write", "writeImage": {"disk": {}, "image": {"url": "http://x/i", "digest": format!("sha256:{}", "0".repeat(64))}}}),
+        );
+        let data =
+            action(serde_json::json!({"name": "data", "storage": {"disks": [{"partitions": [{"role": "data"}]}]}}));
+        let actions = [write, data].into_iter().map(ActionStatus::pending).collect();
+        let status = WorkflowStatus { actions, takes_over: vec![Uuid::from_u128(1)], ..WorkflowStatus::default() };
+        let run = Workflow {
+            api_version: machine.api_version.clone(),
+            kind: landfall_api::Kind::Workflow,
+            metadata: landfall_api::Metadata { uid: Some(Uuid::from_u128(2)), ..machine.metadata.clone() },
+            spec: landfall_api::WorkflowSpec { machine: "m1".into(), ..landfall_api::WorkflowSpec::default() },
+            status: Some(status),
+        };
+        assert_eq!(installed_by(&machine, Some(&run)), Some((Uuid::from_u128(1), Some(0))));
+        // Two images, and the seed says which one is the system.
+        let mut run = run;
+        let seed = action(serde_json::json!({"name": "seed", "cloudInit": {"disk": {"serial": "S2"}}}));
+        let status = run.status.as_mut().unwrap();
+        status.actions.push(ActionStatus::pending(seed));
+        let disk = DiskFacts { id: DiskId { serial: "S2".into(), ..DiskId::default() }, ..DiskFacts::default() };
+        let known = machine.status.as_mut().unwrap();
+        known.receipts[1].disk = disk.id.clone();
+        known.facts = Some(MachineFacts { disks: vec![disk], ..MachineFacts::default() }.into());
+        assert_eq!(installed_by(&machine, Some(&run)), Some((Uuid::from_u128(2), Some(2))));
     }
 }

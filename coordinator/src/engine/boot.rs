@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use landfall_api::{EnrolmentStatus, MacAddr, Problem, ProofKind};
-use landfall_boot::policy::Decision;
+use landfall_boot::policy::{Decision, ReceiptOf};
 use uuid::Uuid;
 
 use landfall_machine::life;
@@ -60,7 +60,11 @@ impl Boot {
                 let token = self.tokens.mint(uid, revocations, ttl).await?;
                 Ok(Decision::RunAgent { machine: name, token })
             }
-            _ => Ok(Decision::BootDisk { receipt: life::installed_by(&machine), machine: name }),
+            _ => {
+                let receipt = life::installed_by(&machine, workflow.as_deref());
+                let receipt = receipt.map(|(workflow, action)| ReceiptOf { workflow, action });
+                Ok(Decision::BootDisk { receipt, machine: name })
+            }
         }
     }
 

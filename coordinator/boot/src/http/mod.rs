@@ -6,7 +6,7 @@
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
 //! | `/boot/tools/<digest>` | the tools layer with that digest |
-//! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt |
+//! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt (`&action=N`: of that action) |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
 //! | `/images/<path>` | OS images |
 //! | `/metadata/…` | see [`metadata`] |
@@ -233,11 +233,12 @@ async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
 #[derive(Debug, Deserialize)]
 struct FindDiskQuery {
     workflow: Uuid,
+    action: Option<u32>,
 }
 
 async fn find_disk_program(query: Result<Query<FindDiskQuery>, QueryRejection>) -> Response {
     match query {
-        Ok(Query(query)) => Response::new(find_disk::program(query.workflow).into()),
+        Ok(Query(query)) => Response::new(find_disk::program(query.workflow, query.action).into()),
         Err(_) => plain(StatusCode::BAD_REQUEST, "the parameter workflow is missing: /boot/find-disk?workflow=UID\n"),
     }
 }

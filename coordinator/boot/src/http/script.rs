@@ -11,9 +11,8 @@
 use std::fmt::Write;
 
 use landfall_api::MacAddr;
-use uuid::Uuid;
 
-use crate::policy::Decision;
+use crate::policy::{Decision, ReceiptOf};
 
 /// How often the boot image is asked for.
 const TRIES: u32 = 3;
@@ -101,14 +100,15 @@ pub fn to_disk(why: &str) -> String {
 }
 
 /// [`to_disk`], on BIOS by way of the disk that carries a receipt of this workflow.
-fn own_disk(why: &str, receipt: Option<Uuid>, http_url: &str) -> String {
-    let Some(workflow) = receipt else { return to_disk(why) };
+fn own_disk(why: &str, receipt: Option<ReceiptOf>, http_url: &str) -> String {
+    let Some(ReceiptOf { workflow, action }) = receipt else { return to_disk(why) };
+    let action = action.map(|action| format!("&action={action}")).unwrap_or_default();
     format!(
         "#!ipxe
 echo Landfall: {why}
 iseq ${{platform}} efi && goto disk ||
 echo Landfall: looking for the disk with the receipt of workflow {workflow}.
-chain --autofree --timeout {STALL_MS} {http_url}/boot/find-disk?workflow={workflow} ||
+chain --autofree --timeout {STALL_MS} {http_url}/boot/find-disk?workflow={workflow}{action} ||
 echo Landfall: no disk carries it. Starting the first disk that boots.
 {TO_DISK}"
     )
@@ -164,6 +164,8 @@ echo Landfall: the boot image did not load in {TRIES} tries: is {http_url} reach
 mod tests {
     use landfall_golden as golden;
 
+    use uuid::Uuid;
+
     use super::*;
 
     fn boot() -> AgentBoot {
@@ -190,7 +192,14 @@ mod tests {
             ("approve", Decision::Approve { machine: Some(web()) }, Some("")),
             ("approve-unknown", Decision::Approve { machine: None }, Some("")),
             ("boot-disk", Decision::BootDisk { machine: web(), receipt: None }, Some("")),
-            ("boot-disk-receipt", Decision::BootDisk { machine: web(), receipt: Some(Uuid::from_u128(7)) }, Some("")),
+            (
+                "boot-disk-receipt",
+                Decision::BootDisk {
+                    machine: web(),
+                    receipt: Some(ReceiptOf { workflow: Uuid::from_u128(7), action: None }),
+                },
+                Some(""),
+            ),
             ("unknown", Decision::Unknown, Some("")),
         ] {
             golden::same(&format!("boot/{name}.ipxe"), &render(&decision, mac(), image, &boot()));
@@ -204,8 +213,11 @@ mod tests {
         for (decision, says) in [
             (Decision::BootDisk { machine: "web-1".into(), receipt: None }, "web-1 has no workflow"),
             (
-                Decision::BootDisk { machine: "web-1".into(), receipt: Some(Uuid::nil()) },
-                "with the receipt of workflow",
+                Decision::BootDisk {
+                    machine: "web-1".into(),
+                    receipt: Some(ReceiptOf { workflow: Uuid::nil(), action: Some(3) }),
+                },
+                "find-disk?workflow=00000000-0000-0000-0000-000000000000&action=3 ",
             ),
             (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
         ] {

@@ -327,9 +327,12 @@ async fn an_arm64_cards_own_ipxe_gets_the_arm64_loader() {
 async fn the_disk_finder_is_served_for_one_workflow() {
     let site = Site::new();
     let uid = "00000000-0000-0000-0000-000000000007";
-    let (status, _, program) = site.ask("GET", &format!("/boot/find-disk?workflow={uid}"), &[]).await;
-    assert!(status == StatusCode::OK && program.ends_with(uid), "{program}");
-    for bad in ["", "?workflow=", "?workflow=7"] {
+    for (query, index) in [("", false), ("&action=3", true)] {
+        let (status, _, program) = site.ask("GET", &format!("/boot/find-disk?workflow={uid}{query}"), &[]).await;
+        assert!(status == StatusCode::OK && program.contains(uid), "{program}");
+        assert_eq!(program.contains("\"actionIndex\":3,"), index, "{program}");
+    }
+    for bad in ["", "?workflow=", "?workflow=7", &format!("?workflow={uid}&action=x")] {
         assert_eq!(site.ask("GET", &format!("/boot/find-disk{bad}"), &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What it promises, whatever arrives in whatever order: a terminal state never changes (a late phone-home is only
 //! noted); no action is started twice under one attempt number; once a disk is known to carry this run's `done`
-//! receipt, that disk is never written by this run again; every state has a deadline but `Pending`, which waits for a
+//! receipt, that disk is never written by this run again, unless a layout of several disks was interrupted; every state has a deadline but `Pending`, which waits for a
 //! person to power the machine on and says so in a condition.
 //!
 //! This file has what agents and time do to a run; [`super::control`] what persons do; [`super::ending`] how it ends.
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase, WorkflowStatus,
+    ActionOutcome, ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase,
+    WorkflowStatus,
     message::{EventBody, EventRecord, Start},
 };
 use uuid::Uuid;
@@ -160,7 +161,10 @@ impl Run<'_> {
             receipts.iter().filter(|r| is_own(self.context.workflow_uid, &self.state, r)).cloned().collect();
         let lost = known_done(self.context.workflow_uid, &self.state).find(|known| {
             let (index, disk) = (known.receipt.action_index, &known.disk);
-            !own.iter().any(|r| is_done(r) && r.receipt.action_index == index && r.disk.same_disk(disk))
+            // An interrupted layout is made anew on all its disks: also on one that was done.
+            let over = self.state.action(index as usize).is_none_or(ActionStatus::is_over);
+            let stands = |r: &&DiskReceipt| r.receipt.action_index == index && r.disk.same_disk(disk);
+            !own.iter().filter(stands).any(|r| is_done(r) || !over)
         });
         if let Some(lost) = lost {
             let problem = Problem::new(

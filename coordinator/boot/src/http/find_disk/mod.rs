@@ -9,13 +9,19 @@ use uuid::Uuid;
 
 const PROGRAM: &[u8] = include_bytes!("program.bin");
 
-/// The program for the receipt of this workflow.
-pub fn program(workflow: Uuid) -> Vec<u8> {
-    let mut program = PROGRAM.to_vec();
-    // The uid stands at its end, as text, the way receipts hold it.
+/// Bytes at its end for what follows the uid in the receipt, with the length in the first.
+const INDEX: usize = 32;
+
+/// The program for the receipt of this workflow, or of one action of it.
+pub fn program(workflow: Uuid, action: Option<u32>) -> Vec<u8> {
+    // Both as text, the way receipts hold them.
     let uid = workflow.to_string();
-    let at = program.len().saturating_sub(uid.len());
-    program[at..].copy_from_slice(uid.as_bytes());
+    let index = action.map(|action| format!("\"actionIndex\":{action},")).unwrap_or_default();
+    let mut program = PROGRAM[..PROGRAM.len() - uid.len() - INDEX].to_vec();
+    program.extend_from_slice(uid.as_bytes());
+    program.push(index.len() as u8);
+    program.extend_from_slice(index.as_bytes());
+    program.resize(PROGRAM.len(), 0);
     program
 }
 
@@ -42,11 +48,27 @@ mod tests {
     }
 
     #[test]
-    fn the_program_ends_with_the_uid_and_fits_a_sector() {
-        let uid = Uuid::from_u128(7);
-        let program = program(uid);
-        assert!(program.ends_with(uid.to_string().as_bytes()) && program.len() <= 512);
-        assert!(PROGRAM.ends_with(Uuid::nil().to_string().as_bytes()));
-        assert_eq!(program.len(), PROGRAM.len());
+    fn the_program_ends_with_the_receipt_and_fits_a_sector() {
+        for (action, text) in
+            [(None, ""), (Some(3), "\"actionIndex\":3,"), (Some(u32::MAX), "\"actionIndex\":4294967295,")]
+        {
+            let program = program(Uuid::from_u128(7), action);
+            let (code, end) = program.split_at(program.len() - INDEX);
+            assert!(code.ends_with(Uuid::from_u128(7).to_string().as_bytes()) && program.len() <= 512);
+            assert_eq!((end[0] as usize, &end[1..=text.len()]), (text.len(), text.as_bytes()));
+            assert_eq!(program.len(), PROGRAM.len());
+        }
+        assert!(PROGRAM[..PROGRAM.len() - INDEX].ends_with(Uuid::nil().to_string().as_bytes()));
+    }
+
+    #[test]
+    fn a_receipt_on_disk_has_what_the_program_compares() {
+        let receipt = r#"{"machineUid":"00000000-0000-0000-0000-000000000001","workflowUid":"00000000-0000-0000-0000-000000000007",
+            "workflowName":"w","generation":1,"actionIndex":3,"state":"Done","writtenAt":"2026-01-01T00:00:00Z"}"#;
+        let receipt: landfall_api::Receipt = serde_json::from_str(receipt).unwrap();
+        let text = serde_json::to_string(&receipt).unwrap();
+        let (_, after) = text.split_once(&receipt.workflow_uid.to_string()).unwrap();
+        // The program looks through 400 bytes.
+        assert!(after.find("\"actionIndex\":3,").is_some_and(|at| at + 253 < 400), "{text}");
     }
 }

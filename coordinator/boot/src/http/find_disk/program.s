@@ -1,5 +1,6 @@
 # Starts the BIOS disk that carries a workflow's receipt. iPXE loads this as a PXE boot program at 0000:7C00; if no disk
-# carries the receipt it returns 1, and the boot script goes on. `mod.rs` puts the workflow's uid in its place.
+# carries the receipt it returns 1, and the boot script goes on. `mod.rs` puts the workflow's uid in its place, and behind it
+# the text of the action's index, which stands in the receipt within AFTER bytes; its length is 0 where any action will do.
 #
 # A receipt lies in the 4096 bytes that end at 1 MiB: sectors 2040 to 2047 of a disk with 512-byte sectors. It counts if
 # sector 0 carries the boot signature. BIOS disks are tried in their order, 0x80 to 0x8F.
@@ -9,6 +10,7 @@
 .set RECEIPTS, 0x8000
 .set SECTOR_0, 0x7c00
 .set UID_LENGTH, 36
+.set AFTER, 400                         # a name of 253 bytes, a number of 20, and the names of the fields
 .set LAST_DRIVE, 0x8f
 
 start:
@@ -49,14 +51,31 @@ compare:
         movw $(HERE + uid - start), %si
         movw $UID_LENGTH, %cx
         repe cmpsb
+        jne differs
+        movw $AFTER, %bx
+compare_index:
+        pushw %di
+        movw $(HERE + index - start), %si
+        xorw %cx, %cx
+        lodsb
+        movb %al, %cl
+        cmpw %cx, %cx                   # no bytes are equal bytes
+        repe cmpsb
+        popw %di
+        je found
+        incw %di
+        decw %bx
+        jnz compare_index
+differs:
         popw %di
         popw %cx
-        je found
         incw %di
         loop compare
         jmp next
 
 found:
+        popw %di
+        popw %cx
         movw $(HERE + sector_0 - start), %si
         movw $1, %cx
         call read
@@ -104,3 +123,5 @@ sector_0:
 
 uid:
         .ascii "00000000-0000-0000-0000-000000000000"
+index:
+        .fill 32, 1, 0

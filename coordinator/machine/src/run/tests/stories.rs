@@ -54,6 +54,20 @@ fn a_disk_that_lost_its_done_receipt_is_not_rewritten() {
 }
 
 #[test]
+fn an_interrupted_layout_is_made_anew_on_finished_disks() {
+    let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "data"}]}]}});
+    let mut story = Story::of(super::list(json!([layout, {"name": "stop", "hold": {"message": ""}}])));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Done)])), assign(0, 2), "another disk may be open");
+    assert_eq!(story.then(connected(3, vec![receipt(ReceiptState::Intent)])), assign(0, 3));
+    story.does(3, 0, 3);
+    story.then(connected(4, vec![receipt(ReceiptState::Intent)]));
+    assert_eq!(story.state.problem.unwrap().code, ErrorCode::ReceiptMismatch, "it is over");
+}
+
+#[test]
 fn a_late_phone_home_leaves_the_failed_workflow_failed() {
     let mut story = Story::installed();
     story.now += 901;
