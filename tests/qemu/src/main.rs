@@ -125,7 +125,7 @@ struct TestArgs {
     /// How many tests run in parallel
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
-    /// Run only these tests, by letter
+    /// Run only these tests, by letter, or by letter and a part of the name (z.luks)
     letters: Vec<String>,
 }
 

@@ -1,12 +1,14 @@
 //! f, g, o: the coordinator, or the machine, dies in mid-write; the install completes.
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{Workflow, WorkflowPhase};
+use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::faulty::Notice;
-use landfall_lab::{FaultyHttp, FileFault, Firmware, Machine};
+use landfall_lab::{DiskBus, FaultyHttp, FileFault, Firmware, Machine, efi_order, put_first};
+
+use serde_json::json;
 
 use super::Context;
-use super::scene::{INSTALL, Scene, require_installed};
+use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene, require_installed};
 
 /// A machine in the middle of its write: the image's server has sent half and waits.
 struct Midway {
@@ -57,6 +59,73 @@ pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
     require_installed(&machine, &workflow)
+}
+
+/// The program of `exec`: it hangs the first time.
+const HANGS_ONCE: &str = "test -e /opt/tried || { touch /opt/tried; sync; echo hangs now; sleep 3600; }";
+
+/// The power goes while a program runs in the new system, and the firmware starts the disk: the system phones home, which proves
+/// nothing of what comes after its seed. Started from the network, the machine does the rest.
+pub(super) async fn disk_starts_early(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Uefi).firmware_orders();
+    let mut machine = scene.described(builder).await?;
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let actions = json!([
+        { "name": "write", "writeImage": { "image": image } },
+        { "name": "seed", "cloudInit": {} },
+        { "name": "order", "efiBoot": { "policy": "diskFirst" } },
+        { "name": "run", "exec": { "script": HANGS_ONCE } },
+        { "name": "reboot", "reboot": {} },
+    ]);
+    scene.actions("install", actions).await?;
+    let workflow = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "hangs now", INSTALL).await?;
+    machine.power_cut().await;
+
+    let asked = scene.coordinator.log().mark();
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, BOOTED, INSTALL).await?;
+    scene.coordinator.log().wait_for(asked, "a phone-home was refused", scene.limit(BOOT)).await?;
+    let phase = |status: Option<landfall_api::WorkflowStatus>| status.map(|status| status.phase);
+    let early = scene.coordinator.api().workflow(&workflow).await?;
+    ensure!(phase(early.status) == Some(WorkflowPhase::Running), "a phone-home ended an open action");
+    machine.power_cut().await;
+
+    efi_order::network_first(&machine.efi_variables()?)?;
+    machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// The power goes in mid-write, and at the next start the other disk has the name that the selector asks for.
+pub(super) async fn disk_names_change(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let mut server = scene.faulty().await?;
+    let file = scene.image().file_name();
+    let half = scene.image().stored_bytes / 2;
+    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let builder = scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio).firmware(Firmware::Bios);
+    let mut machine = scene.described(builder).await?;
+    let image = json!({ "url": server.url(&file), "digest": scene.image().digest });
+    let actions = json!([{ "name": "write", "writeImage": { "disk": { "name": "vda" }, "image": image } }]);
+    scene.actions("install", actions).await?;
+    let workflow = scene.provision(&machine).await?;
+    let mark = server.mark();
+    machine.power_on().await?;
+    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    scene.wait_began(&machine, &workflow).await?;
+    machine.power_cut().await;
+
+    server.set([]).await?;
+    put_first(&mut machine, 1);
+    machine.power_on().await?;
+    let failed = scene.wait_end(&workflow, WorkflowPhase::Failed).await?;
+    let problem = failed.status.and_then(|status| status.problem).context("a failure without a problem")?;
+    ensure!(problem.code == ErrorCode::AmbiguousDisk && problem.message.contains("has begun"), "{problem}");
+    ensure!(machine.disk(1).is_untouched()?, "the other disk was touched");
+    Ok(())
 }
 
 /// The machine restarts by itself while its old session still stands, as after a crash of its kernel: no message, no

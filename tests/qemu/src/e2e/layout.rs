@@ -6,12 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{Workflow, WorkflowPhase};
-use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Mark, Network};
+use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Line, Machine, Mark, Network};
 use serde_json::{Value, json};
 
 use super::Context;
 use super::says::at_start;
-use super::scene::{BOOT, DISK_BYTES, INSTALL, Scene, require_installed};
+use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene, require_installed};
 
 pub(super) const TAR: &str = "root.tar.zst";
 /// What the installed system says at its start: the prompt of a Debian on a serial console.
@@ -112,6 +112,48 @@ pub(super) async fn on_a_mirror(context: Context) -> anyhow::Result<()> {
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, "/dev/mapper/vg0-root / ext4", BOOT * 2).await?;
     Ok(machine.wait_serial(power_on, LOGIN, BOOT).await?)
+}
+
+/// A layout is wiped and an image written over it in the same boot: what stood open on the disks is closed, and the receipts that
+/// the wipe clears are not looked for.
+pub(super) async fn then_wiped_and_written(context: Context) -> anyhow::Result<()> {
+    let (scene, _) = scene(context).await?;
+    let builder = Machine::builder("m1").firmware(Firmware::Bios).memory_mib(MEMORY_MIB);
+    let builder = builder.disk(DISK_BYTES, DiskBus::Virtio).disk(DISK_BYTES, DiskBus::Virtio);
+    let mut machine = scene.described(builder).await?;
+    let serials: Vec<String> = machine.spec().disks.iter().map(|disk| disk.serial.clone()).collect();
+    let on = |disk: usize| json!({ "serial": serials[disk] });
+    let storage = json!({
+        "keys": { "system": "{{ secrets.disk.system }}" },
+        "disks": [{ "select": [on(0), on(1)], "partitions": [{ "name": "pv" }] }],
+        "raids": [{ "name": "system", "level": 1, "from": ["pv"] }],
+        "volumeGroups": [{ "name": "vg0", "from": ["system"], "volumes": [
+            { "name": "root", "mount": "/", "encrypt": { "key": "system", "name": "open" } },
+        ] }],
+    });
+    scene.apply("Secret", "disk", json!({ "data": { "system": PASSPHRASE }, "machines": ["m1"] })).await?;
+    let image = &scene.context.artefacts.image;
+    linked(&image.path, &scene.context.dir.join("images").join(image.file_name()))?;
+    let image = json!({ "url": scene.url(&image.file_name()), "digest": image.digest });
+    scene.actions("lay", json!([{ "name": "disks", "storage": storage }])).await?;
+    let laid = scene.run(&machine, "lay").await?;
+    let power_on = machine.power_on().await?;
+    scene.wait_end(&laid, WorkflowPhase::Succeeded).await?;
+    let actions = json!([
+        { "name": "wipe", "wipe": { "disks": [on(0), on(1)] } },
+        { "name": "write", "writeImage": { "disk": on(0), "image": image } },
+        { "name": "seed", "cloudInit": { "disk": on(0) } },
+        { "name": "reboot", "reboot": {} },
+    ]);
+    scene.actions("install", actions).await?;
+    let workflow = scene.provision(&machine).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_serial(power_on, BOOTED, BOOT).await?;
+    let console = machine.serial().lines_since(power_on);
+    let stopped = |line: &Line| line.text.contains("md: md") && line.text.contains("stopped.");
+    ensure!(console.iter().any(stopped), "no array was open when the disks were wiped");
+    ensure!(!machine.disk(1).has_primary_gpt()?, "the second disk was not wiped");
+    require_installed(&machine, &workflow)
 }
 
 /// Bytes of the archive that are unpacked when the power is cut.

@@ -84,6 +84,14 @@ struct Test {
     run: Run,
 }
 
+impl Test {
+    /// Whether a person asks for it: by its letter, or as `z.luks` by letter and a part of its name.
+    fn is_meant(&self, asked: &str) -> bool {
+        let (letter, part) = asked.split_once('.').unwrap_or((asked, ""));
+        self.letter == letter && self.name.contains(part)
+    }
+}
+
 macro_rules! tests {
     ($($letter:literal $name:ident $set:ident $run:expr;)+) => {
         &[$(Test {
@@ -106,6 +114,8 @@ const TESTS: &[Test] = tests! {
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;
     "f" coordinator_killed_in_mid_write_and_the_install_completes full interrupted::coordinator_killed;
     "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
+    "g" disk_names_that_change_move_no_begun_write full interrupted::disk_names_change;
+    "g" a_disk_that_starts_early_ends_no_open_action full interrupted::disk_starts_early;
     "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
     "h" two_paths_to_one_disk_are_refused full usb::two_paths;
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
@@ -127,6 +137,7 @@ const TESTS: &[Test] = tests! {
     "s" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
+    "u" bios_the_system_boots_before_data_of_its_list full second_disk::boots_beside_data;
     "u" uefi_the_disk_installed_last_boots full second_disk::boots_on_uefi;
     "u" uefi_the_boot_order_follows_each_policy full boot_order::by_each_policy;
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
@@ -145,6 +156,7 @@ const TESTS: &[Test] = tests! {
     "z" bios_a_layout_survives_a_power_cut_in_each_action full layout::cut_in_each_action;
     "z" uefi_a_luks_root_opens_with_its_secret_alone full layout::on_luks;
     "z" uefi_a_mirrored_lvm_root_boots_without_its_first_disk full layout::on_a_mirror;
+    "z" bios_a_layout_is_wiped_and_an_image_written full layout::then_wiped_and_written;
     "z" uefi_an_oci_root_on_btrfs_starts_by_systemd_boot full oci_root::by_systemd_boot;
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
     "z" uefi_an_imported_curtin_config_installs full imported::from_curtin;
@@ -169,7 +181,10 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to z");
+        anyhow::ensure!(
+            TESTS.iter().any(|test| test.is_meant(letter)),
+            "there is no test \"{letter}\"; use a to z, or a letter, a dot and a part of the name"
+        );
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,
@@ -181,7 +196,7 @@ pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: C
     println!("end-to-end tests under {}: {why}; logs in {}", accel.as_str(), logs.display());
     let chosen = TESTS.iter().filter(|test| match choice.letters {
         [] => choice.full || test.small,
-        some => some.iter().any(|letter| letter == test.letter),
+        some => some.iter().any(|letter| test.is_meant(letter)),
     });
     let (before, chosen): (Vec<_>, Vec<_>) =
         chosen.partition(|test| passed_before.iter().any(|name| name == test.name));

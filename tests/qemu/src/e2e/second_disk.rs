@@ -8,7 +8,7 @@ use anyhow::ensure;
 use landfall_api::WorkflowPhase;
 use landfall_image::disk::{self, filesystem::RootFs, layout::Sector, seed::Seed};
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Network, efi_order};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene};
@@ -50,7 +50,32 @@ pub(super) async fn boots(context: Context) -> anyhow::Result<()> {
     scene.logged(asked, &["service=http", "/boot/find-disk"])
 }
 
-pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
+/// The same where the first disk is of the same list: it carries a receipt of the workflow too, and the image of a system.
+pub(super) async fn boots_beside_data(context: Context) -> anyhow::Result<()> {
+    let (scene, old, new) = with_old_system(context).await?;
+    let builder = scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio).firmware(Firmware::Bios);
+    let mut machine = scene.described(builder).await?;
+    let on = |disk: usize| json!({ "serial": machine.spec().disks[disk].serial });
+    let actions = json!([
+        { "name": "data", "writeImage": { "disk": on(0), "image": old } },
+        { "name": "system", "writeImage": { "disk": on(1), "image": new } },
+        { "name": "seed", "cloudInit": { "disk": on(1) } },
+        { "name": "reboot", "reboot": {} },
+    ]);
+    scene.actions("install", actions).await?;
+    let workflow = scene.provision(&machine).await?;
+    for turn in ["after the install", "after another power-on"] {
+        let power_on = machine.power_on().await?;
+        let booted = machine.wait_serial_line(power_on, BOOTED, INSTALL).await?;
+        ensure!(!booted.text.contains(OLD), "the disk for data started {turn}");
+        scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+        machine.power_cut().await;
+    }
+    Ok(())
+}
+
+/// A coordinator that serves the image of an old system and the new one's; both as an action names them.
+async fn with_old_system(context: Context) -> anyhow::Result<(Scene, Value, Value)> {
     let images = context.dir.join("images");
     let (image, directory) = (context.artefacts.image.clone(), images.clone());
     let old = tokio::task::spawn_blocking(move || {
@@ -60,17 +85,22 @@ pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
     });
     let old = old.await??;
     let scene = Scene::start_with(context, Network::create()?, DhcpMode::Full, images).await?;
+    let old = json!({ "url": scene.url(disk::assemble::STORED), "digest": old });
+    let new = json!({ "url": scene.url("new.img.zst"), "digest": scene.image().digest });
+    Ok((scene, old, new))
+}
+
+pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
+    let (scene, old, new) = with_old_system(context).await?;
     let builder = scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio).firmware(Firmware::Uefi);
     let mut machine = scene.described(builder.firmware_orders()).await?;
     let on = |disk: usize| json!({ "serial": machine.spec().disks[disk].serial });
-    let image = json!({ "url": scene.url(disk::assemble::STORED), "digest": old });
     let first = json!([
-        { "name": "write", "writeImage": { "disk": on(0), "image": image } },
+        { "name": "write", "writeImage": { "disk": on(0), "image": old } },
         { "name": "off", "powerOff": {} },
     ]);
-    let image = json!({ "url": scene.url("new.img.zst"), "digest": scene.image().digest });
     let second = json!([
-        { "name": "write", "writeImage": { "disk": on(1), "image": image } },
+        { "name": "write", "writeImage": { "disk": on(1), "image": new } },
         { "name": "seed", "cloudInit": {} },
         { "name": "reboot", "reboot": {} },
     ]);

@@ -70,7 +70,9 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
     let mut sata_ports = 0;
-    for (i, disk) in spec.disks.iter().enumerate().filter(|(_, disk)| !disk.pulled) {
+    let mut disks: Vec<_> = spec.disks.iter().enumerate().filter(|(_, disk)| !disk.pulled).collect();
+    disks.sort_by_key(|(_, disk)| !disk.first);
+    for (i, disk) in disks {
         let file = dir.join(format!("disk{i}.raw"));
         let file = file.display();
         // A second path uses the node of the first.

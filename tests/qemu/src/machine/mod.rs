@@ -14,6 +14,7 @@ use crate::process::Outputs;
 use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
 pub use fault::{DiskErrors, DiskFault};
+pub use plug::put_first;
 pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.

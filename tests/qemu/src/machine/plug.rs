@@ -37,6 +37,7 @@ impl Machine {
             recorded: false,
             removable: false,
             pulled: false,
+            first: false,
             path_to: None,
         });
         self.disks.push(image);
@@ -63,5 +64,12 @@ impl Machine {
         // The parts of a device have an event each; only its own names it.
         while wait_event(&mut events, "DEVICE_DELETED", limit).await?["data"]["device"] != json!(device) {}
         Ok(())
+    }
+}
+
+/// Moves a disk to the first slot, as seen from the next power-on: the kernel's names change.
+pub fn put_first(machine: &mut Machine, index: usize) {
+    for (n, disk) in machine.spec.disks.iter_mut().enumerate() {
+        disk.first = n == index;
     }
 }

@@ -36,6 +36,8 @@ pub struct DiskSpec {
     pub removable: bool,
     /// Whether it was taken out, see [`Machine::pull_disk`].
     pub pulled: bool,
+    /// Whether the machine finds it before the others, see [`put_first`](super::put_first).
+    pub first: bool,
     /// It is a second path to the disk of this index: same content, same serial number, no world-wide name.
     pub path_to: Option<usize>,
 }
@@ -132,6 +134,7 @@ impl MachineBuilder {
             recorded: false,
             removable: false,
             pulled: false,
+            first: false,
             path_to: None,
         });
         self
