@@ -96,6 +96,12 @@ pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
     }
 }
 
+/// Whether a machine still counts as at work on a workflow that has ended.
+pub fn is_behind(machine: &Machine, workflow: &Workflow) -> bool {
+    let ended = workflow.status.as_ref().is_some_and(|run| run.phase.is_terminal());
+    ended && machine.status.as_ref().is_some_and(|status| holds(&status.conditions, &Type::Progressing))
+}
+
 /// Keeps with a machine which of its disks a run has wiped, and how.
 pub fn wiped(machine: &mut Machine, workflow: &Workflow) {
     let Some(run) = &workflow.status else { return };

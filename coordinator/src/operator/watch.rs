@@ -153,7 +153,13 @@ async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines)
             Ok(Ok(change)) => {
                 revision = change.revision;
                 let Some(kind) = view.line(&change) else { continue };
-                json = change.json;
+                match change.json() {
+                    Ok(encoded) => json = encoded,
+                    Err(error) => {
+                        tracing::error!(%error, "a change cannot be sent to its watchers");
+                        return;
+                    }
+                }
                 WatchLine { kind, resource_version: revision, object: Some(&*json), problem: None }
             }
             Ok(Err(WatchError::Closed)) => return,

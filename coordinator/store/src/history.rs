@@ -5,12 +5,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use landfall_api::{Document, Kind};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
+
+use crate::{error::StoreError, json};
 
 /// This many changes are kept for watchers,
 const KEPT: usize = 4096;
@@ -37,8 +39,37 @@ pub struct Change {
     pub op: ChangeOp,
     /// The document after it, or as it was when it was deleted.
     pub document: Document,
-    /// The same as JSON. Encoded once, for the disk and for every watcher.
-    pub json: Arc<RawValue>,
+    /// The same as JSON, once anybody has asked for it.
+    encoded: Arc<OnceLock<Arc<RawValue>>>,
+    /// The length of that JSON, or of the last one that was made of the document.
+    pub(crate) bytes: usize,
+    /// Whether the disk has it too.
+    pub(crate) is_written: bool,
+}
+
+impl Change {
+    /// A change that was encoded for the disk.
+    pub(crate) fn encoded(revision: u64, op: ChangeOp, document: Document, json: Arc<RawValue>) -> Self {
+        let bytes = json.get().len();
+        Self { revision, op, document, encoded: Arc::new(json.into()), bytes, is_written: true }
+    }
+
+    /// A change that is written later; `bytes` is the length of what was written last.
+    pub(crate) fn unwritten(revision: u64, document: Document, bytes: usize) -> Self {
+        Self { revision, op: ChangeOp::Modified, document, encoded: Arc::default(), bytes, is_written: false }
+    }
+
+    /// The document as JSON. Encoded once, for the disk and for every watcher.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`], [`StoreError::Corrupt`].
+    pub fn json(&self) -> Result<Arc<RawValue>, StoreError> {
+        if let Some(json) = self.encoded.get() {
+            return Ok(json.clone());
+        }
+        let json = json::encoded(&self.document)?;
+        Ok(self.encoded.get_or_init(|| json).clone())
+    }
 }
 
 /// A watch that cannot go on.
@@ -79,11 +110,11 @@ impl History {
     pub(super) fn publish(&self, change: Change) {
         let revision = change.revision;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes += change.json.get().len();
+        kept.bytes += change.bytes;
         kept.changes.push_back(change);
         while kept.changes.len() > KEPT || kept.bytes > KEPT_BYTES {
             let Some(oldest) = kept.changes.pop_front() else { break };
-            kept.bytes -= oldest.json.get().len();
+            kept.bytes -= oldest.bytes;
             kept.floor += 1;
         }
         drop(kept);
@@ -154,7 +185,7 @@ mod tests {
         let history = History::starting_at(0);
         let of = |revision, bytes: usize| {
             let json = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap().into();
-            Change { revision, op: ChangeOp::Modified, document: document.clone(), json }
+            Change::encoded(revision, ChangeOp::Modified, document.clone(), json)
         };
         for revision in 1..=100 {
             history.publish(of(revision, 1 << 20));

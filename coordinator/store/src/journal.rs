@@ -81,8 +81,8 @@ fn phase(document: &Document) -> Option<Value> {
     phase.ok()
 }
 
-/// Cheap: most changes are of a status.
-fn unchanged(old: &Document, new: &Document) -> bool {
+/// Whether a change is none of what people decide. Cheap: most changes are of a status.
+pub(super) fn unchanged(old: &Document, new: &Document) -> bool {
     let (a, b) = (old.metadata(), new.metadata());
     super::rules::same_spec(old, new)
         && a.labels == b.labels

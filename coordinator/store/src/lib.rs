@@ -15,6 +15,7 @@ mod counts;
 mod error;
 mod history;
 mod journal;
+mod json;
 mod limits;
 mod memory;
 mod rules;

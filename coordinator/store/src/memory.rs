@@ -16,6 +16,7 @@ use super::{
     MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError,
     history::History,
     journal::{self, By},
+    json,
     rules::{self, Written},
 };
 use landfall_api::message::EventRecord;
@@ -26,34 +27,43 @@ pub(super) struct Table {
     history: History,
 }
 
+/// A document, and the length of the last JSON that was made of it.
+pub(super) struct Row {
+    pub(super) document: Document,
+    pub(super) bytes: usize,
+}
+
 #[derive(Default)]
 struct Rows {
-    documents: BTreeMap<Kind, BTreeMap<String, Document>>,
+    documents: BTreeMap<Kind, BTreeMap<String, Row>>,
     counts: Counts,
     revision: u64,
 }
 
 impl Rows {
-    fn get(&self, kind: Kind, name: &str) -> Option<&Document> {
+    fn get(&self, kind: Kind, name: &str) -> Option<&Row> {
         self.documents.get(&kind)?.get(name)
     }
 
-    fn put(&mut self, op: ChangeOp, document: Document) {
-        let (kind, now) = (document.kind(), (op != ChangeOp::Deleted).then(|| document.clone()));
+    fn put(&mut self, op: ChangeOp, row: Row) {
+        let (kind, now) = (row.document.kind(), (op != ChangeOp::Deleted).then(|| row.document.clone()));
         let of_kind = self.documents.entry(kind).or_default();
-        let before = match op {
-            ChangeOp::Deleted => of_kind.remove(&document.metadata().name),
-            ChangeOp::Added | ChangeOp::Modified => of_kind.insert(document.metadata().name.clone(), document),
+        let name = &row.document.metadata().name;
+        let before = match (op, of_kind.get_mut(name)) {
+            (ChangeOp::Deleted, _) => of_kind.remove(name),
+            // In place: the name is there, and this runs with every event.
+            (_, Some(known)) => Some(std::mem::replace(known, row)),
+            (_, None) => of_kind.insert(name.clone(), row),
         };
-        self.counts.replace(kind, before.as_ref(), now.as_ref());
+        self.counts.replace(kind, before.as_ref().map(|row| &row.document), now.as_ref());
     }
 }
 
 impl Table {
-    pub(super) fn new(documents: Vec<Document>, revision: u64) -> Self {
+    pub(super) fn new(documents: Vec<Row>, revision: u64) -> Self {
         let mut rows = Rows { revision, ..Rows::default() };
-        for document in documents {
-            rows.put(ChangeOp::Added, document);
+        for row in documents {
+            rows.put(ChangeOp::Added, row);
         }
         Self { rows: Mutex::new(rows), history: History::starting_at(revision) }
     }
@@ -64,14 +74,19 @@ impl Table {
     }
 
     pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Document> {
-        self.rows().get(kind, name).cloned()
+        self.rows().get(kind, name).map(|row| row.document.clone())
+    }
+
+    /// The length of the last JSON that was made of a document; 0 if it is not there.
+    pub(super) fn bytes(&self, kind: Kind, name: &str) -> usize {
+        self.rows().get(kind, name).map_or(0, |row| row.bytes)
     }
 
     pub(super) fn page(&self, kind: Kind, after: &str, limit: usize) -> Page {
         let rows = self.rows();
         let beyond = (Bound::Excluded(after), Bound::Unbounded);
         let mut rest = rows.documents.get(&kind).into_iter().flat_map(|of_kind| of_kind.range::<str, _>(beyond));
-        let items = rest.by_ref().take(limit).map(|(_, document)| document.clone()).collect();
+        let items = rest.by_ref().take(limit).map(|(_, row)| row.document.clone()).collect();
         Page { items, more: rest.next().is_some(), total: rows.counts.of(kind), revision: rows.revision }
     }
 
@@ -90,7 +105,7 @@ impl Table {
 
     fn apply_to(&self, rows: &mut Rows, change: Change) {
         rows.revision = change.revision;
-        rows.put(change.op, change.document.clone());
+        rows.put(change.op, Row { document: change.document.clone(), bytes: change.bytes });
         // Published under the lock, so that watchers see changes in the order of their revisions.
         self.history.publish(change);
     }
@@ -127,7 +142,8 @@ impl MemoryStore {
     pub fn copy(&self) -> Self {
         let (documents, revision) = {
             let rows = self.table.rows();
-            (rows.documents.values().flat_map(BTreeMap::values).cloned().collect(), rows.revision)
+            let copy = |row: &Row| Row { document: row.document.clone(), bytes: row.bytes };
+            (rows.documents.values().flat_map(BTreeMap::values).map(copy).collect(), rows.revision)
         };
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -153,13 +169,13 @@ impl MemoryStore {
         make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
     ) -> Result<Document, StoreError> {
         let mut rows = self.table.rows();
-        let (revision, old) = (rows.revision + 1, rows.get(kind, name).cloned());
+        let (revision, old) = (rows.revision + 1, rows.get(kind, name).map(|row| row.document.clone()));
         let (op, document) = match (make(old.as_ref(), revision)?, &old) {
             (Written::As(op, document), _) => (op, document),
             (Written::Same, Some(old)) => return Ok(old.clone()),
             (Written::Same, None) => return Err(StoreError::NotFound { kind, name: name.to_owned() }),
         };
-        let json = rules::encoded(&document)?;
+        let json = json::encoded(&document)?;
         if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, By::now()) {
             let mut journal = self.journal();
             let entries = journal.entry((kind, name.to_owned())).or_default();
@@ -167,7 +183,7 @@ impl MemoryStore {
             let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
             entries.drain(..excess);
         }
-        let change = Change { revision, op, document: document.clone(), json };
+        let change = Change::encoded(revision, op, document.clone(), json);
         self.table.apply_to(&mut rows, change);
         Ok(document)
     }

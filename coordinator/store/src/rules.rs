@@ -1,13 +1,10 @@
 //! What every back end does to a document's metadata, in one place.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use landfall_api::Document;
-use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
-use super::{ChangeOp, MAX_DOCUMENT_BYTES, StoreError};
+use super::{ChangeOp, StoreError};
 
 /// Metadata of a new document. `revision` is the store's next one.
 pub(super) fn created(mut document: Document, revision: u64) -> Document {
@@ -82,16 +79,4 @@ pub(super) fn same_spec(a: &Document, b: &Document) -> bool {
         (Document::EnrolmentRule(a), Document::EnrolmentRule(b)) => a.spec == b.spec,
         _ => false,
     }
-}
-
-/// The document as JSON, within the bound.
-pub(super) fn encoded(document: &Document) -> Result<Arc<RawValue>, StoreError> {
-    let metadata = document.metadata();
-    let what = || format!("{} {}", document.kind(), metadata.name);
-    let json = to_raw_value(document).map_err(|source| StoreError::Corrupt { what: what(), source })?;
-    let bytes = json.get().len();
-    if bytes > MAX_DOCUMENT_BYTES {
-        return Err(StoreError::TooLarge { kind: document.kind(), name: metadata.name.clone(), bytes });
-    }
-    Ok(json.into())
 }

@@ -1,6 +1,6 @@
 //! The traits a back end implements: documents, events, secrets, and the upkeep that only a store on a disk has.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -43,6 +43,14 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Conflict`].
     async fn update(&self, document: Document) -> Result<Document, StoreError>;
+    /// The same for a status that a crash may take back, because the event log or the agent says it again: readers and
+    /// watchers see it at once, and a store on a disk may write it as late as [`Upkeep::write_older`] asks for it.
+    ///
+    /// # Errors
+    /// As [`DocumentStore::update`].
+    async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
+        self.update(document).await
+    }
     /// Deletes a document and answers what it was. One with finalizers is only marked: it has a `deletionTimestamp` from
     /// then on, and goes with its last finalizer; asked for again, nothing more happens.
     ///
@@ -132,6 +140,8 @@ pub trait SecretStore: Send + Sync {
 pub trait Upkeep: Send + Sync {
     /// How much disk it takes.
     async fn sizes(&self) -> Result<Sizes, StoreError>;
+    /// Writes what [`DocumentStore::update_later`] has left unwritten for longer than `age`; durable when this returns.
+    async fn write_older(&self, age: Duration) -> Result<(), StoreError>;
     /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
     /// Waits until nothing can be written any more, because the thread that writes has ended: every later write fails.

@@ -8,7 +8,10 @@ mod settle;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus, message::ToAgent};
+use landfall_api::{
+    Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus,
+    message::{EventBody, ToAgent},
+};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Which, step};
 use tokio::sync::mpsc;
 
@@ -102,7 +105,7 @@ impl Steps {
                 let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
                 let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
                 let input = input(&state, which);
-                let position = last_position(&input);
+                let (position, logged) = (last_position(&input), is_logged(&input));
                 if room != Room::Whole {
                     shorten_all(&mut state);
                 }
@@ -122,7 +125,7 @@ impl Steps {
                     }
                 }
                 self.put_all_tails(&loaded, &mut state);
-                match self.store_all(&loaded, &mut state, &effects).await {
+                match self.store_all(&loaded, &mut state, &effects, logged).await {
                     Ok(()) => {
                         self.keep_all_tails_open(&loaded, &state);
                         live.put(state.session.clone());
@@ -165,16 +168,29 @@ impl Steps {
 
     /// Stores what the step says, in its order. What is unchanged is not written: most events say nothing new of the
     /// machine, and the store would only be asked to say so, after a sync.
-    async fn store_all(&self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect]) -> Result<(), StoreError> {
+    ///
+    /// `logged`: the event log says again what the step was made of. Where nothing is to be done about it and the machine's
+    /// document says nothing new, the workflow's may wait: most events only move an action on.
+    async fn store_all(
+        &self,
+        loaded: &Loaded,
+        state: &mut MachineState,
+        effects: &[Effect],
+        logged: bool,
+    ) -> Result<(), StoreError> {
         let mut stored = 0;
+        let only_stores =
+            |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(Which::Newest));
+        let later = logged && effects.iter().all(only_stores) && loaded.machine == state.machine;
         for effect in effects {
             let outcome = match effect {
+                Effect::StoreMachine if later => Ok(false),
                 Effect::StoreMachine => self.store_machine(loaded, state, stored > 0).await,
                 Effect::StoreWorkflow(Which::Newest) => {
-                    self.store_workflow(loaded.newest.as_ref(), &mut state.newest).await
+                    self.store_workflow(loaded.newest.as_ref(), &mut state.newest, later).await
                 }
                 Effect::StoreWorkflow(Which::Older) => {
-                    self.store_workflow(loaded.older.as_ref(), &mut state.older).await
+                    self.store_workflow(loaded.older.as_ref(), &mut state.older, false).await
                 }
                 _ => continue,
             };
@@ -217,12 +233,14 @@ impl Steps {
         &self,
         before: Option<&Shared<Workflow>>,
         after: &mut Option<Shared<Workflow>>,
+        later: bool,
     ) -> Result<bool, StoreError> {
         // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
         let (Some(before), Some(given)) = (before, after.take()) else { return Ok(false) };
-        let Document::Workflow(stored) = self.fleet.store().documents().update(given.into()).await? else {
-            return Ok(true);
-        };
+        let documents = self.fleet.store().documents();
+        let stored =
+            if later { documents.update_later(given.into()).await? } else { documents.update(given.into()).await? };
+        let Document::Workflow(stored) = stored else { return Ok(true) };
         let after = &*after.insert(stored);
         self.fleet.index().put_workflow(after);
         self.telemetry.follow(after);
@@ -262,6 +280,16 @@ fn status_of(workflow: &Option<Shared<Workflow>>) -> Option<&WorkflowStatus> {
 fn shorten_all(state: &mut MachineState) {
     let workflows = state.newest.iter_mut().chain(&mut state.older);
     workflows.filter_map(|workflow| workflow.status.as_mut()).for_each(shorten);
+}
+
+/// Whether the log has all of an input, for the start after a crash. Not of a failure: its last log lines are in memory alone.
+fn is_logged(input: &Input) -> bool {
+    match input {
+        Input::Reported { of: Which::Newest, events, .. } | Input::Replayed(events) => {
+            events.iter().all(|(position, record)| *position > 0 && !matches!(record.body, EventBody::Failed { .. }))
+        }
+        _ => false,
+    }
 }
 
 /// Where in the log the last event of an input stands.

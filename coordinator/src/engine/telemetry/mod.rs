@@ -161,7 +161,7 @@ impl Telemetry {
             return Ok(());
         }
         note_progress(action, reported.progress, now);
-        match self.fleet.store().documents().update(Document::from(workflow)).await {
+        match self.fleet.store().documents().update_later(Document::from(workflow)).await {
             // Progress may be thinned: the writer that won said something newer or better.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),

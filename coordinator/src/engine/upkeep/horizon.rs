@@ -1,12 +1,15 @@
 //! The note that the coordinator is there, made once a minute: by it the next start knows for how long it was away.
 
+use std::collections::HashMap;
+
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use landfall_api::{Problem, Shared, Workflow};
-use landfall_machine::{BEAT_EVERY, Input, is_open};
+use landfall_api::{Machine, Problem, Shared, Workflow};
+use landfall_machine::{BEAT_EVERY, Input, derive, is_open};
 
 use landfall_store::{Store, StoreError};
 
-use super::Upkeep;
+use super::{AT_ONCE, Upkeep};
 
 /// The name under which it is noted that the coordinator was there.
 const BEAT: &str = "store/alive";
@@ -52,14 +55,30 @@ impl Upkeep {
         Ok(self.fleet.store().secrets().put(BEAT, now.to_string().as_bytes(), Timestamp::MAX).await?)
     }
 
-    /// At the start: every machine with a workflow that has not ended takes in for how long the coordinator was away.
-    pub(super) async fn tell_of_the_start(&self, workflows: &[Shared<Workflow>]) -> Result<(), Problem> {
-        for workflow in workflows.iter().filter(|workflow| is_open(workflow)) {
-            // Untold, what was asked for too long ago could be carried out.
-            if let Err(problem) = self.steps.hand_in(&workflow.spec.machine, Input::Started).await {
-                self.give_up(workflow, "its machine cannot be marked", problem).await?;
-            }
+    /// At the start: every machine with a workflow that has not ended takes in for how long the coordinator was away, and one
+    /// whose document is behind its workflow's takes in the end.
+    pub(super) async fn tell_of_the_start(
+        &self,
+        machines: &[Shared<Machine>],
+        workflows: &[Shared<Workflow>],
+    ) -> Result<(), Problem> {
+        let at_work: HashMap<_, _> = machines
+            .iter()
+            .filter_map(|machine| Some((machine.status.as_ref()?.workflow.as_deref()?, machine)))
+            .collect();
+        let is_behind = |workflow: &Workflow| {
+            at_work.get(workflow.metadata.name.as_str()).is_some_and(|machine| derive::is_behind(machine, workflow))
+        };
+        let told = workflows.iter().filter(|workflow| is_open(workflow) || is_behind(workflow));
+        let told: Vec<_> = told.map(|workflow| self.tell_of_start(workflow)).collect();
+        futures::stream::iter(told).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    async fn tell_of_start(&self, workflow: &Workflow) -> Result<(), Problem> {
+        // Untold, what was asked for too long ago could be carried out.
+        match self.steps.hand_in(&workflow.spec.machine, Input::Started).await {
+            Ok(()) => Ok(()),
+            Err(problem) => self.give_up(workflow, "its machine cannot be marked", problem).await,
         }
-        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
 use landfall_edge::metrics::metrics;
@@ -29,6 +30,11 @@ pub(in crate::engine) use horizon::last_beat;
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// So long a status that the event log has may be newer in memory than on the disk. A start after a crash makes it up, with
+/// the times of that start.
+const UNWRITTEN: Duration = Duration::from_secs(10);
+/// Workflows whose events are read again at once, at the start.
+const AT_ONCE: usize = 64;
 /// Secrets are purged once in so many ticks.
 const PURGE_EVERY: u32 = 60;
 /// History and event log are cut to their bounds once in so many ticks.
@@ -104,15 +110,13 @@ impl Upkeep {
     ) -> Result<(), Problem> {
         self.removals.drop_orphans(&workflows).await?;
         self.enrolments.end_starts(machines).await?;
-        self.tell_of_the_start(&workflows).await?;
+        self.tell_of_the_start(machines, &workflows).await?;
         // Only now: after a crash in between the same state must be found again.
         self.beat().await?;
-        for workflow in workflows {
-            if is_open(&workflow) && has_begun(&workflow) {
-                self.catch_up(&workflow).await?;
-            }
-        }
-        Ok(())
+        let begun = workflows.iter().filter(|workflow| is_open(workflow) && has_begun(workflow));
+        // Side by side, so that they share a commit: no agent is heard before the last of them.
+        let begun: Vec<_> = begun.map(|workflow| self.catch_up(workflow)).collect();
+        futures::stream::iter(begun).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// The time since the last tick ended, or since the start before the first.
@@ -199,6 +203,9 @@ impl Upkeep {
         }
         first.note(self.requests.finish_deletions().await);
         first.note(self.removals.take_back_again().await);
+        if let Some(store) = self.fleet.store().upkeep() {
+            first.note(store.write_older(UNWRITTEN).await.map_err(Problem::from));
+        }
         first.note(self.beat().await);
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.fleet.index().active();

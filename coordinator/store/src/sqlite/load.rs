@@ -10,7 +10,7 @@ use landfall_api::{Document, Kind};
 use rusqlite::Connection;
 
 use super::open_error::OpenError;
-use crate::traits::Unreadable;
+use crate::{memory::Row, traits::Unreadable};
 
 /// The schema in which documents are stored. Rises when a document gets a field or a word that the version released last
 /// does not know: with the first change of `tests/golden/schemas/` after a release.
@@ -18,7 +18,7 @@ pub(super) const DOCUMENT_SCHEMA: u32 = 1;
 
 /// What the rows hold.
 pub(super) struct Loaded {
-    pub(super) documents: Vec<Document>,
+    pub(super) documents: Vec<Row>,
     pub(super) unreadable: Vec<Unreadable>,
 }
 
@@ -40,12 +40,13 @@ pub(super) fn documents(connection: &Connection, path: &Path) -> Result<Loaded, 
                 known: DOCUMENT_SCHEMA,
             });
         }
-        match text(2).map_err(|error| error.to_string()).and_then(|json| read(&kind, &json)) {
-            Ok(document) if document.kind().as_str() == kind && document.metadata().name == name => {
-                loaded.documents.push(document);
+        let row = |json: String| read(&kind, &json).map(|document| Row { document, bytes: json.len() });
+        match text(2).map_err(|error| error.to_string()).and_then(row) {
+            Ok(row) if row.document.kind().as_str() == kind && row.document.metadata().name == name => {
+                loaded.documents.push(row);
             }
-            Ok(document) => {
-                let why = format!("its row holds {}", document.reference());
+            Ok(row) => {
+                let why = format!("its row holds {}", row.document.reference());
                 loaded.unreadable.push(Unreadable { kind, name, why });
             }
             Err(why) => loaded.unreadable.push(Unreadable { kind, name, why }),

@@ -14,6 +14,7 @@ mod seal;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 mod vacuum;
 mod wal;
 mod writer;
@@ -21,6 +22,7 @@ mod writer;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -40,7 +42,10 @@ use landfall_api::message::EventRecord;
 use reader::Reader;
 use seal::Sealer;
 use wal::Bounds;
-use writer::Writer;
+use writer::{Batch, Writer};
+
+/// Documents that were to be written later, in one transaction: a few milliseconds.
+const WRITTEN_AT_ONCE: usize = 256;
 
 /// The whole store in one SQLite file.
 pub struct SqliteStore {
@@ -81,7 +86,8 @@ impl SqliteStore {
         let path = data_dir.join(DATABASE);
         let reader = Reader::open(&path)?;
         let wal = wal::Wal::new(wal_of(&path), bounds);
-        let writer = Writer::start(connection, wal, lock, table.clone(), revision)?;
+        let last = |batch: &mut Batch<'_>| ops::write_older(batch, Instant::now(), usize::MAX).map(drop);
+        let writer = Writer::start(connection, wal, lock, table.clone(), revision, last)?;
         Ok(Self { table, reader, writer, sealer, path, unreadable: loaded.unreadable })
     }
 
@@ -109,7 +115,18 @@ impl Upkeep for SqliteStore {
         Ok(Sizes { database: bytes(self.path.clone())?, wal: bytes(wal_of(&self.path))? })
     }
 
+    async fn write_older(&self, age: Duration) -> Result<(), StoreError> {
+        let Some(before) = Instant::now().checked_sub(age) else { return Ok(()) };
+        loop {
+            let written = self.writer.submit(move |batch| ops::write_older(batch, before, WRITTEN_AT_ONCE)).await?;
+            if written < WRITTEN_AT_ONCE {
+                return Ok(());
+            }
+        }
+    }
+
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        self.write_older(Duration::ZERO).await?;
         self.writer.snapshot(to.to_owned()).await
     }
 
@@ -144,6 +161,11 @@ impl DocumentStore for SqliteStore {
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         let by = By::now();
         self.writer.submit(move |batch| ops::update(batch, document, by)).await
+    }
+
+    async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
+        let by = By::now();
+        self.writer.submit(move |batch| ops::update_later(batch, document, by)).await
     }
 
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {

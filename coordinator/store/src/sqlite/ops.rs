@@ -1,5 +1,7 @@
 //! The operations, each inside the writer's transaction.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
@@ -7,19 +9,26 @@ use uuid::Uuid;
 
 use super::{load::DOCUMENT_SCHEMA, writer::Batch};
 use crate::{
-    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, StoreError,
+    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError,
     journal::{self, By},
+    json,
     rules::{self, Written},
 };
 use landfall_api::message::EventRecord;
 
-/// As this transaction has it: what was committed before, and what it has changed since.
-fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Document> {
-    let changed = batch.changes.iter().rev().find(|change| {
+/// A document larger than this many bytes is never written later: it could outgrow the limit meanwhile.
+const LATER_BYTES: usize = MAX_DOCUMENT_BYTES / 2;
+
+fn changed<'b>(batch: &'b Batch<'_>, kind: Kind, name: &str) -> Option<&'b Change> {
+    batch.changes.iter().rev().find(|change| {
         let document = &change.document;
         document.kind() == kind && document.metadata().name == name
-    });
-    match changed {
+    })
+}
+
+/// As this transaction has it: what was committed before, and what it has changed since.
+fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Document> {
+    match changed(batch, kind, name) {
         Some(change) => Some(change.document.clone()).filter(|_| change.op != ChangeOp::Deleted),
         None => batch.table.get(kind, name),
     }
@@ -33,7 +42,7 @@ fn write(
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
     let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let json = rules::encoded(&document)?;
+    let json = json::encoded(&document)?;
     if op == ChangeOp::Deleted {
         batch
             .transaction
@@ -61,7 +70,7 @@ fn write(
     if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
         note(batch, kind, &name, &entry)?;
     }
-    batch.changes.push(Change { revision: batch.revision, op, document: document.clone(), json });
+    batch.changes.push(Change::encoded(batch.revision, op, document.clone(), json));
     Ok(Some(document))
 }
 
@@ -97,6 +106,42 @@ pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Resul
     let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
     let written = rules::updated(&old, document, batch.revision + 1)?;
     Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
+}
+
+/// [`update`] without the row: [`write_older`] follows. What people decide is written at once, and so is what may grow too large.
+pub(super) fn update_later(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
+    let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
+    let bytes = changed(batch, kind, &name).map_or_else(|| batch.table.bytes(kind, &name), |change| change.bytes);
+    match rules::updated(&old, document, batch.revision + 1)? {
+        Written::As(ChangeOp::Modified, new) if bytes <= LATER_BYTES && journal::unchanged(&old, &new) => {
+            batch.revision += 1;
+            batch.changes.push(Change::unwritten(batch.revision, new.clone(), bytes));
+            Ok(new)
+        }
+        written => Ok(write(batch, Some(&old), written, by)?.unwrap_or(old)),
+    }
+}
+
+/// Writes at most `most` of the documents that were left unwritten before `before`; how many it wrote.
+pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -> Result<usize, StoreError> {
+    let due = batch.unwritten.older(before, most);
+    for key in &due {
+        let (kind, name) = key;
+        let Some(document) = stored(batch, *kind, name) else { continue };
+        match json::encoded(&document) {
+            Ok(json) => {
+                batch
+                    .transaction
+                    .prepare_cached("UPDATE documents SET json = ?3, schema = ?4 WHERE kind = ?1 AND name = ?2")?
+                    .execute(params![kind.as_str(), name, json.get(), DOCUMENT_SCHEMA])?;
+            }
+            // The next step of its machine makes it shorter, and writes it.
+            Err(error) => tracing::error!(%error, "a document stays as it was written last"),
+        }
+        batch.written.push(key.clone());
+    }
+    Ok(due.len())
 }
 
 pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {

@@ -6,7 +6,7 @@ use landfall_api::ErrorCode;
 use rusqlite::Connection;
 
 use super::*;
-use crate::conformance::{event, machine, with_serial};
+use crate::conformance::{event, machine, machine_status, with_serial};
 
 #[tokio::test]
 async fn answered_writes_survive_reopening() {
@@ -308,4 +308,64 @@ async fn after_a_rollback_the_rest_of_the_batch_is_refused() {
     drop(store);
     let store = SqliteStore::open(dir.path()).unwrap();
     assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap(), (vec![third], 1));
+}
+
+/// The data directory as a crash at this moment leaves it.
+fn crashed(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for name in [DATABASE, "landfall.db-wal", KEY_FILE] {
+        std::fs::copy(dir.join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+fn with_epoch(document: &Document, epoch: u64) -> Document {
+    let Document::Machine(mut machine) = document.clone() else { panic!("a machine") };
+    machine.status.get_or_insert_with(machine_status).epoch = epoch;
+    machine.into()
+}
+
+async fn epoch(store: &SqliteStore) -> u64 {
+    let Some(Document::Machine(machine)) = DocumentStore::get(store, Kind::Machine, "m1").await.unwrap() else {
+        panic!("a machine")
+    };
+    machine.status.as_ref().unwrap().epoch
+}
+
+#[tokio::test]
+async fn only_a_crash_takes_a_later_write_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let created = store.create(machine("m1")).await.unwrap();
+    // A phase is what people see: written at once.
+    let first = store.update_later(with_epoch(&created, 1)).await.unwrap();
+    let mut watch = DocumentStore::watch(&store, None, first.metadata().resource_version).unwrap();
+    let later = store.update_later(with_epoch(&first, 7)).await.unwrap();
+    assert_eq!(epoch(&store).await, 7, "seen at once");
+    let change = watch.next().await.unwrap();
+    assert_eq!(change.json().unwrap().get(), serde_json::to_string(&later).unwrap());
+    let stale = store.update_later(with_epoch(&first, 8)).await.unwrap_err();
+    assert!(matches!(stale, StoreError::Conflict { .. }), "{stale}");
+
+    let copy = crashed(dir.path());
+    let after = SqliteStore::open(copy.path()).unwrap();
+    assert_eq!(epoch(&after).await, 1);
+    let next = after.create(machine("m2")).await.unwrap().metadata().resource_version;
+    assert!(next > later.metadata().resource_version, "revision {next} was in use before the crash");
+
+    store.write_older(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(epoch(&SqliteStore::open(crashed(dir.path()).path()).unwrap()).await, 1, "it is not due");
+    store.write_older(Duration::ZERO).await.unwrap();
+    assert_eq!(epoch(&SqliteStore::open(crashed(dir.path()).path()).unwrap()).await, 7);
+
+    let last = store.update_later(with_epoch(&later, 9)).await.unwrap();
+    drop(store);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(epoch(&store).await, 9, "a stop writes everything");
+    let next = store.create(machine("m2")).await.unwrap().metadata().resource_version;
+    assert_eq!(next, last.metadata().resource_version + 1);
+    // What people decide is written at once, and takes the rest along.
+    let newest = store.update_later(with_epoch(&last, 10)).await.unwrap();
+    store.update_later(with_serial(&newest, "A")).await.unwrap();
+    assert_eq!(epoch(&SqliteStore::open(crashed(dir.path()).path()).unwrap()).await, 10);
 }

@@ -6,7 +6,13 @@ use nix::fcntl::Flock;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{open_error::OpenError, snapshot, vacuum, wal::Wal};
+use super::{
+    open_error::OpenError,
+    snapshot,
+    unwritten::{Key, Unwritten},
+    vacuum,
+    wal::Wal,
+};
 use crate::{Change, StoreError, memory::Table};
 use landfall_edge::metrics::metrics;
 
@@ -14,6 +20,9 @@ use landfall_edge::metrics::metrics;
 const QUEUE: usize = 1024;
 /// Operations in one transaction at most, so that an answer is never far away.
 const BATCH: usize = 256;
+/// Revisions that are taken on the disk ahead of their use. A change that is written later has its revision in memory alone,
+/// and after a crash no other change may get that one: a reader would take the two for the same.
+const REVISIONS_AHEAD: u64 = 1 << 16;
 
 /// A transaction under way, as an operation sees it.
 pub(super) struct Batch<'c> {
@@ -24,6 +33,10 @@ pub(super) struct Batch<'c> {
     pub(super) revision: u64,
     /// What to publish once it is committed.
     pub(super) changes: Vec<Change>,
+    /// What the disk does not have yet.
+    pub(super) unwritten: &'c mut Unwritten,
+    /// Of these, what it has once this is committed.
+    pub(super) written: Vec<Key>,
     /// SQLite ended the transaction by itself, as it may when the disk fails: nothing after this belongs to it.
     lost: Option<Arc<rusqlite::Error>>,
 }
@@ -51,12 +64,14 @@ impl Writer {
         lock: Flock<File>,
         table: Arc<Table>,
         revision: u64,
+        last: Last,
     ) -> Result<Self, OpenError> {
         let (tasks, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || {
-                run(&connection, Progress { wal, table, revision }, queue);
+                let progress = Progress { wal, table, revision, taken: revision, unwritten: Unwritten::default() };
+                run(&connection, progress, queue, last);
                 drop(connection);
                 // Only now may another process have the files.
                 drop(lock);
@@ -117,9 +132,12 @@ struct Progress {
     wal: Wal,
     table: Arc<Table>,
     revision: u64,
+    /// The highest revision that the disk says may be in use.
+    taken: u64,
+    unwritten: Unwritten,
 }
 
-fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receiver<Task>) {
+fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receiver<Task>, last: Last) {
     while let Some(first) = queue.blocking_recv() {
         let mut waiting = VecDeque::from_iter(serve(connection, &mut progress, Some(first), &mut queue));
         // One copy at a time: a request for another one waits, and all writes continue.
@@ -130,12 +148,40 @@ fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receive
             let _gone = reply.send(copied);
         }
     }
+    if let Err(error) = end(connection, &mut progress, last) {
+        tracing::warn!(%error, "the newest statuses were not written; the next start makes them up from the events");
+    }
     if let Err(error) = vacuum::rebuild(connection) {
         tracing::warn!(%error, "the database was not rebuilt; the next stop tries again");
     }
     if let Err(error) = super::wal::fold(connection) {
         tracing::warn!(%error, "the write-ahead log was not checkpointed; the next start does it");
     }
+}
+
+/// What the last transaction does.
+pub(super) type Last = fn(&mut Batch<'_>) -> Result<(), StoreError>;
+
+/// The last transaction; after it the disk has the revision as it is.
+fn end(connection: &Connection, progress: &mut Progress, last: Last) -> Result<(), StoreError> {
+    let transaction = connection.unchecked_transaction()?;
+    let (unwritten, table) = (&mut progress.unwritten, &*progress.table);
+    let mut batch = Batch {
+        transaction,
+        table,
+        revision: progress.revision,
+        changes: Vec::new(),
+        unwritten,
+        written: Vec::new(),
+        lost: None,
+    };
+    last(&mut batch)?;
+    note_revision(&batch.transaction, progress.revision)?;
+    Ok(batch.transaction.commit()?)
+}
+
+fn note_revision(transaction: &Transaction<'_>, revision: u64) -> rusqlite::Result<()> {
+    transaction.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'revision'")?.execute([revision]).map(drop)
 }
 
 /// A snapshot asked for: where to, and who waits for it.
@@ -170,9 +216,16 @@ fn serve(
     let begun = Instant::now();
     let (answers, outcome) = commit(connection, progress, jobs);
     metrics().commit_seconds.took(begun.elapsed());
-    let outcome = outcome.map(|changes| {
+    let outcome = outcome.map(|(changes, written)| {
+        written.iter().for_each(|key| progress.unwritten.written(key));
         for change in changes {
             progress.revision = change.revision;
+            let key = (change.document.kind(), change.document.metadata().name.clone());
+            if change.is_written {
+                progress.unwritten.written(&key);
+            } else {
+                progress.unwritten.note(key, begun);
+            }
             progress.table.apply(change);
         }
     });
@@ -196,7 +249,7 @@ fn commit(
     connection: &Connection,
     progress: &mut Progress,
     jobs: Vec<Job>,
-) -> (Vec<Answer>, Result<Vec<Change>, Arc<rusqlite::Error>>) {
+) -> (Vec<Answer>, Result<Committed, Arc<rusqlite::Error>>) {
     if let Err(error) = progress.wal.admit(connection) {
         let (path, bytes) = match error {
             StoreError::WalFull { path, bytes } => (path, bytes),
@@ -205,31 +258,40 @@ fn commit(
         };
         tracing::error!(path = %path.display(), bytes, "writes wait until another program stops reading");
         let full = || StoreError::WalFull { path: path.clone(), bytes };
-        return (jobs.into_iter().map(|job| job(Err(full()))).collect(), Ok(Vec::new()));
+        return (jobs.into_iter().map(|job| job(Err(full()))).collect(), Ok(Committed::default()));
     }
     let transaction = match connection.unchecked_transaction() {
         Ok(transaction) => transaction,
         Err(error) => return refuse(jobs, &Arc::new(error)),
     };
     let before = progress.revision;
-    let mut batch = Batch { transaction, table: &progress.table, revision: before, changes: Vec::new(), lost: None };
+    let (unwritten, table) = (&mut progress.unwritten, &*progress.table);
+    let mut batch =
+        Batch { transaction, table, revision: before, changes: Vec::new(), unwritten, written: Vec::new(), lost: None };
     let answers = jobs.into_iter().map(|job| job(Ok(&mut batch))).collect();
-    let Batch { transaction, revision, changes, lost, table: _ } = batch;
+    let Batch { transaction, revision, changes, written, lost, .. } = batch;
+    let taken = progress.taken;
     let finish = || {
         if let Some(error) = lost {
             return Err(error);
         }
-        if revision != before {
-            let mut update = transaction.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'revision'")?;
-            update.execute([revision])?;
+        if revision > taken {
+            note_revision(&transaction, revision + REVISIONS_AHEAD)?;
         }
         transaction.commit().map_err(Arc::new)
     };
-    (answers, finish().map(|()| changes))
+    let committed = finish().map(|()| (changes, written));
+    if committed.is_ok() && revision > taken {
+        progress.taken = revision + REVISIONS_AHEAD;
+    }
+    (answers, committed)
 }
 
+/// The changes of a transaction, and what it wrote of what was left unwritten.
+type Committed = (Vec<Change>, Vec<Key>);
+
 /// There is no transaction: everybody learns why.
-fn refuse(jobs: Vec<Job>, error: &Arc<rusqlite::Error>) -> (Vec<Answer>, Result<Vec<Change>, Arc<rusqlite::Error>>) {
+fn refuse(jobs: Vec<Job>, error: &Arc<rusqlite::Error>) -> (Vec<Answer>, Result<Committed, Arc<rusqlite::Error>>) {
     let answers = jobs.into_iter().map(|job| job(Err(StoreError::Commit(error.clone())))).collect();
     (answers, Err(error.clone()))
 }
@@ -241,11 +303,12 @@ fn in_savepoint<T>(
     if let Some(error) = &batch.lost {
         return Err(StoreError::Commit(error.clone()));
     }
-    let (revision, changes) = (batch.revision, batch.changes.len());
+    let (revision, changes, written) = (batch.revision, batch.changes.len(), batch.written.len());
     let result = savepoint(batch, operation);
     if result.is_err() {
         batch.revision = revision;
         batch.changes.truncate(changes);
+        batch.written.truncate(written);
     }
     // A full disk or a failing one makes SQLite roll the whole transaction back. Outside of it every further statement
     // would commit by itself, and be stored although its caller got an error.

@@ -2,7 +2,7 @@
 //! network, a clock, a store and random choices that a seed decides.
 //!
 //! Only the world around them is replaced. Partitions, late and lost bytes, a coordinator that crashes between any two
-//! operations on its store (and keeps what was durable), computers that lose their power or start their agent anew, and
+//! operations on its store (and keeps what was durable: a status that was to be written later is taken back), computers that lose their power or start their agent anew, and
 //! sometimes a second computer of the same identity. TLS is left out: the certificate that the agent would show is
 //! handed to the other end. All runs on one thread in paused time, so a seed is the same each time.
 //!
@@ -66,18 +66,20 @@ fn crashes_lose_no_ack_and_install_no_disk_twice() {
     let faulty: Vec<_> =
         found.iter().filter(|(_, o)| !o.violations.is_empty()).map(|(s, o)| (s, &o.violations)).collect();
     let ended = |phase| found.iter().flat_map(|(_, o)| &o.phases).filter(|p| **p == phase).count();
-    let (crashes, commits) = found.iter().fold((0, 0), |(a, b), (_, o)| (a + o.crashes, b + o.commits));
+    let sum = |of: fn(&world::Outcome) -> u32| found.iter().map(|(_, outcome)| of(outcome)).sum::<u32>();
+    let (crashes, commits, taken_back) = (sum(|o| o.crashes), sum(|o| o.commits), sum(|o| o.taken_back));
     let (succeeded, failed, cancelled) =
         (ended(WorkflowPhase::Succeeded), ended(WorkflowPhase::Failed), ended(WorkflowPhase::Cancelled));
     println!(
-        "{seeds} seeds from {first}: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes"
+        "{seeds} seeds from {first}: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes, \
+        which took {taken_back} statuses back"
     );
     assert!(faulty.is_empty(), "replay with LANDFALL_SIM_SEED=…: {faulty:#?}");
     // A simulation without successes or without faults proves nothing.
     let enough = usize::try_from(seeds / 3).unwrap();
     assert!(
-        succeeded >= enough && crashes as usize >= enough,
-        "{succeeded} successes and {crashes} crashes are too few"
+        succeeded >= enough && crashes as usize >= enough && taken_back as usize >= enough / 10,
+        "{succeeded} successes, {crashes} crashes and {taken_back} statuses taken back are too few"
     );
 }
 

@@ -93,7 +93,7 @@ impl Site {
                 _ => None,
             };
             let fuse = Fuse::new(self.chance.split(), left);
-            let store = behind(self.store.clone(), fuse.clone(), self.truth.clone());
+            let (store, view) = behind(self.store.clone(), fuse.clone(), self.truth.clone());
             let quiet = self.calm.clone();
             let disarm = async {
                 quiet.until(|calm| *calm).await;
@@ -116,6 +116,7 @@ impl Site {
             self.engine.set(None);
             self.truth.saw(format!("coordinator {how}"));
             self.truth.with(|known| known.crashes += 1);
+            view.lose_unwritten().await;
             sleep(Duration::from_millis(500 + self.chance.below(40_000))).await;
         }
     }

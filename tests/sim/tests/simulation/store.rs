@@ -1,7 +1,11 @@
 //! The memory store as a disk that a coordinator's crash leaves behind: slow, and cut off from the crashed process at any
 //! point between two of its operations, also between the moment something is durable and the moment it is answered.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -11,7 +15,7 @@ use landfall_store::{
     Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Store, StoreError, Watch, WatchError,
 };
 use std::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::{flag::Flag, truth::Truth};
@@ -61,16 +65,52 @@ impl Fuse {
     }
 }
 
-/// A coordinator's view of the store, for as long as its fuse holds.
-pub(crate) fn behind(inner: Store, fuse: Arc<Fuse>, truth: Truth) -> Store {
-    let view = Arc::new(View { inner, fuse, truth });
-    Store::new(view.clone(), view.clone(), view)
+/// A coordinator's view of the store, for as long as its fuse holds, and what its crash takes back.
+pub(crate) fn behind(inner: Store, fuse: Arc<Fuse>, truth: Truth) -> (Store, Arc<View>) {
+    let view = Arc::new(View { inner, fuse, truth, durable: Mutex::default() });
+    (Store::new(view.clone(), view.clone(), view.clone()), view)
 }
 
-struct View {
+/// So long at most a store on a disk leaves a status unwritten, as the coordinator asks of it.
+const UNWRITTEN: Duration = Duration::from_secs(10);
+
+pub(crate) struct View {
     inner: Store,
     fuse: Arc<Fuse>,
     truth: Truth,
+    /// What the disk has of documents that are newer in memory, and since when.
+    durable: Mutex<HashMap<(Kind, String), (Instant, Document)>>,
+}
+
+impl View {
+    /// The coordinator has crashed: what was to be written later never was.
+    pub(crate) async fn lose_unwritten(&self) {
+        let durable = std::mem::take(&mut *self.durable.lock().unwrap());
+        for ((kind, name), (since, mut document)) in durable.into_iter().collect::<BTreeMap<_, _>>() {
+            let Some(newest) = self.inner.documents().get(kind, &name).await.unwrap() else { continue };
+            if since.elapsed() < UNWRITTEN {
+                document.metadata_mut().resource_version = newest.metadata().resource_version;
+                self.inner.documents().update(document).await.unwrap();
+                self.truth.with(|known| known.taken_back += 1);
+            }
+        }
+    }
+
+    async fn replace(&self, document: Document, later: bool) -> Result<Document, StoreError> {
+        let key = (document.kind(), document.metadata().name.clone());
+        let before = self.inner.documents().get(key.0, &key.1).await?;
+        let after = self.inner.documents().update(document).await?;
+        if let Some(before) = before.filter(|before| *before != after) {
+            self.truth.changed(&before, &after);
+            let mut durable = self.durable.lock().unwrap();
+            if !later {
+                durable.remove(&key);
+            } else if durable.get(&key).is_none_or(|(since, _)| since.elapsed() >= UNWRITTEN) {
+                durable.insert(key, (Instant::now(), before));
+            }
+        }
+        Ok(after)
+    }
 }
 
 #[async_trait]
@@ -89,15 +129,10 @@ impl DocumentStore for View {
         self.fuse.around(self.inner.documents().create(document)).await
     }
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        let update = async {
-            let before = self.inner.documents().get(document.kind(), &document.metadata().name).await?;
-            let after = self.inner.documents().update(document).await?;
-            if let Some(before) = before.filter(|before| *before != after) {
-                self.truth.changed(&before, &after);
-            }
-            Ok(after)
-        };
-        self.fuse.around(update).await
+        self.fuse.around(self.replace(document, false)).await
+    }
+    async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
+        self.fuse.around(self.replace(document, true)).await
     }
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
         self.fuse.around(self.inner.documents().delete(kind, name)).await

@@ -26,6 +26,8 @@ pub(crate) struct Known {
     /// The highest epoch that any agent was welcomed with.
     welcomed: u64,
     pub(crate) crashes: u32,
+    /// Statuses that a crash took back to what the disk had.
+    pub(crate) taken_back: u32,
     pub(crate) commits: u32,
 }
 
@@ -39,6 +41,7 @@ impl Truth {
             acked: HashMap::new(),
             welcomed: 0,
             crashes: 0,
+            taken_back: 0,
             commits: 0,
         })))
     }
