@@ -20,6 +20,7 @@ pub(crate) const CONTROL_PROTOCOL: u32 = 2;
 
 /// An agent reported something, and the log holds it.
 pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, of: Which, events: Vec<(u64, EventRecord)>) {
+    takes_in_late(step, of, &events);
     let events = judged(step, of, epoch.get(), events);
     take_in_receipts(step, &events);
     advance(step, of, events);
@@ -62,6 +63,33 @@ fn judged(step: &Step<'_>, of: Which, epoch: u64, events: Vec<(u64, EventRecord)
         run::Event::Agent { epoch, position, record: Box::new(record) }
     };
     events.into_iter().map(judge).collect()
+}
+
+/// What an agent did to its disks before it heard that its workflow has ended: the workflow stays as it is, and the machine's
+/// document says what the disks carry. Otherwise the next workflow would expect what was there before.
+fn takes_in_late(step: &mut Step<'_>, of: Which, events: &[(u64, EventRecord)]) {
+    let (Which::Newest, Some(status)) = (of, step.newest_status()) else { return };
+    if !status.phase.is_terminal() {
+        return;
+    }
+    let (applied, mut told) = (status.applied, false);
+    let machine = step.state.machine.status.get_or_insert_with(derive::new_machine_status);
+    for (_, record) in events.iter().filter(|(position, _)| *position > applied) {
+        let (disk, receipt) = match &record.body {
+            EventBody::ReceiptWritten { receipt }
+            | EventBody::Finished {
+                result: ActionResult::WriteImage(WriteImageResult { receipt: Some(receipt), .. }),
+            } => (&receipt.disk, Some(receipt)),
+            EventBody::DiskWiped { report } => (&report.disk, None),
+            _ => continue,
+        };
+        machine.receipts.retain(|known| !known.disk.same_disk(disk));
+        machine.receipts.extend(receipt.cloned());
+        told = true;
+    }
+    if told {
+        step.stores_machine();
+    }
 }
 
 fn take_in_receipts(step: &mut Step<'_>, events: &[run::Event]) {
@@ -138,6 +166,15 @@ fn brings_machine_in_line(step: &mut Step<'_>, which: Which, moved: bool) {
     }
     derive::conditions(machine, Some(workflow), now);
     step.stores_machine();
+}
+
+/// A workflow's document is stored before its machine's. Where a crash or a failing disk came between, the machine still counts
+/// as at work on a workflow that has ended: what it missed is taken in by whatever happens next.
+pub(crate) fn catches_up(step: &mut Step<'_>) {
+    let Some(workflow) = &step.state.newest else { return };
+    if derive::is_behind(&step.state.machine, workflow) {
+        brings_machine_in_line(step, Which::Newest, true);
+    }
 }
 
 /// The workflow has ceased to run. An agent that is only asked to stop may act until it says that it has, or until its

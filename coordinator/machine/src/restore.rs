@@ -53,11 +53,12 @@ impl Horizon {
             })
     }
 
-    /// For how long the coordinator was away, if it was for longer than it takes to start again. `last_heard`: the newest
-    /// moment that the machine's own document knows of, where nothing says when the store was last written.
+    /// For how long the coordinator was away, if it was for longer than it takes to start again; negative where the clock was
+    /// set back meanwhile. `last_heard`: the newest moment that the machine's own document knows of, where nothing says when the
+    /// store was last written.
     pub(crate) fn away(&self, last_heard: Option<Timestamp>) -> Option<SignedDuration> {
         let away = self.started.duration_since(self.as_of.or(last_heard)?);
-        (away > SignedDuration::try_from(2 * BEAT_EVERY).ok()?).then_some(away)
+        (away.unsigned_abs() > 2 * BEAT_EVERY).then_some(away)
     }
 
     /// Until when agents may be acting on leases that this store does not know: it was put back from a copy, and the process
@@ -278,6 +279,8 @@ mod tests {
         assert_eq!(away(Some(9880), None), None, "as long as it takes to start again");
         assert_eq!(away(Some(9879), Some(9999)), Some(121));
         assert_eq!((away(None, Some(9000)), away(None, None)), (Some(1000), None));
+        assert_eq!(away(Some(10_120), None), None);
+        assert_eq!(away(Some(20_000), None), Some(-10_000), "the clock was set back");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::{
 pub fn step(limits: &Limits, state: MachineState, input: Input, now: Now) -> (MachineState, Vec<Effect>) {
     let mut step = Step::new(limits, state, now);
     remember(&mut step);
+    advance::catches_up(&mut step);
     if let Err(refusal) = take(&mut step, input) {
         step.effects.push(Effect::Refuse(refusal));
     }

@@ -14,7 +14,7 @@ use landfall_api::{
 };
 use landfall_machine::{
     BEAT_EVERY, Effect, Epoch, Horizon, Input, Limits, MachineState, Now, Refusal, Session, Steady, Tell, Which,
-    has_begun, is_held, is_open, life::take_up, step,
+    derive, has_begun, is_held, is_open, life::take_up, step,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -321,6 +321,8 @@ impl Site {
         self.crash_after = None;
         self.started = (self.now, self.off);
         let _refused = self.hand(None, |_| Input::Started);
+        let behind = self.newest().is_some_and(|newest| derive::is_behind(&self.stored.machine, newest));
+        assert!(!behind, "the machine's document stays behind its workflow's");
         let Some(newest) = self.newest().filter(|w| is_open(w) && has_begun(w)).cloned() else { return };
         let applied = newest.status.as_ref().map_or(0, |status| status.applied);
         let beyond: Vec<(u64, EventRecord)> = (1u64..)

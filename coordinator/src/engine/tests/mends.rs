@@ -1,6 +1,6 @@
 //! Defects that were found once, each with the claim that it stays mended.
 
-use super::*;
+use super::{faulty::faulty_world, *};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
 
 /// A workflow whose agent reported the start of its write.
@@ -44,6 +44,53 @@ async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
     world.engine.upkeep().clock_set(-years).await.unwrap();
     let after = world.run(&name).await.status.unwrap().deadline.unwrap();
     assert_eq!(after, before - years);
+}
+
+#[tokio::test]
+async fn a_clock_set_back_during_a_restart_moves_deadlines_too() {
+    let world = World::new().await;
+    let (name, ..) = under_way(&world).await;
+    let before = world.run(&name).await.status.unwrap().deadline.unwrap();
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    drop(world);
+    let years = jiff::SignedDuration::from_hours(10 * 365 * 24);
+    clock.fetch_sub(years.as_secs(), std::sync::atomic::Ordering::SeqCst);
+    let world = World::over(store, clock).await;
+    assert_eq!(world.run(&name).await.status.unwrap().deadline.unwrap(), before - years);
+}
+
+#[tokio::test]
+async fn an_end_that_reached_one_document_reaches_the_other() {
+    let (faulty, world) = faulty_world().await;
+    let (name, uid, agent) = under_way(&world).await;
+    let begun = receipt(agent.uid, uid, ReceiptState::Intent);
+    let problem = Problem::new(ErrorCode::BadFormat, "no image");
+    faulty.refuse(|document| document.kind() == Kind::Machine);
+    for body in [EventBody::ReceiptWritten { receipt: begun.clone() }, EventBody::Failed { problem, retryable: false }]
+    {
+        agent.report(uid, 0, 1, body).await.unwrap_err();
+    }
+    faulty.mend();
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed);
+    assert_eq!(world.condition("Progressing").await.unwrap().0, ConditionStatus::True, "as a crash leaves it");
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    drop(world);
+    let world = World::over(store, clock).await;
+    assert_eq!(world.condition("Progressing").await.unwrap(), (ConditionStatus::False, "Failed".into()));
+    assert_eq!(world.machine().await.status.unwrap().receipts, [begun]);
+}
+
+#[tokio::test]
+async fn a_commit_after_a_cancel_is_known_to_the_next_workflow() {
+    let world = World::new().await;
+    let (name, uid, agent) = under_way(&world).await;
+    world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
+    let done = receipt(agent.uid, uid, ReceiptState::Done);
+    agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    assert_eq!(world.machine().await.status.unwrap().receipts, [done.clone()]);
+    let next = world.provision(false).await.unwrap();
+    assert_eq!(next.status.unwrap().expected_receipts, [done]);
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Cancelled);
 }
 
 #[tokio::test]
