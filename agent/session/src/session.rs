@@ -22,6 +22,10 @@ use crate::{Backoff, Connection, Credentials, Instruction, Surroundings, Target,
 /// Waits between connections.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(15);
+/// A coordinator that is started again is back in seconds: for so long after a loss
+const SOON: Duration = Duration::from_secs(60);
+/// an agent waits no longer than this.
+const RETRY_MAX_SOON: Duration = Duration::from_secs(3);
 /// A connection that lived this long was a good one: the next wait is short again.
 const GOOD_CONNECTION: Duration = Duration::from_secs(5);
 /// The longest wait, even if a refusing coordinator requests more.
@@ -156,7 +160,9 @@ impl Runner {
     }
 
     async fn run(&self, mut credentials: Credentials, closing: &CancellationToken, agent: &Instructions) {
-        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+        let (mut backoff, mut soon) = (Backoff::new(RETRY_FIRST, RETRY_MAX), Backoff::new(RETRY_FIRST, RETRY_MAX_SOON));
+        // The end of the last good connection.
+        let mut lost = Instant::now();
         loop {
             self.shared.connection.send_replace(Connection::Connecting);
             let begun = Instant::now();
@@ -167,8 +173,11 @@ impl Runner {
             }
             if begun.elapsed() >= GOOD_CONNECTION {
                 backoff.reset();
+                soon.reset();
+                lost = Instant::now();
             }
             let (problem, retry_in) = match outcome {
+                Outcome::Lost(problem) if lost.elapsed() < SOON => (problem, soon.step_by((self.world.chance)())),
                 Outcome::Lost(problem) => (problem, backoff.step_by((self.world.chance)())),
                 Outcome::Refused(problem, retry_after) => {
                     tracing::warn!(%problem, "the coordinator refuses the session");
