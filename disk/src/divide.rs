@@ -1,18 +1,21 @@
-//! Divides a disk for a system that comes in parts: checks everything that must be true first, then gives it its table; and
-//! marks it once everything stands.
+//! Divides a disk for a system that comes in parts: checks everything that must be true first, then destroys what was there and
+//! shows the kernel the new partitions; and once everything stands on them, gives it its table and its receipt.
 //!
 //! Of several disks that belong together all are checked before the first is changed, and what stood on them is stopped in
 //! between: so whether a disk is in use is a check of its own.
 
-use landfall_api::{DiskFacts, DiskReceipt};
+use std::{fs, io, ops::Range, path::Path};
+
+use landfall_api::{DiskFacts, DiskReceipt, ReceiptState};
+use uuid::Uuid;
 
 use crate::{
     Authority, Expectation, LogLevel, NewTable, Observer, Order, RealDevice, TableKind, WriteError,
-    authorise::{Decision, authorise},
+    authorise::{Decision, authorise, words},
     blank, device_path, disk_at,
     forgiving::Forgiving,
-    pipeline::{divide_device, finish_device, has_room},
-    receipt,
+    pipeline::{device_io, divide_device, finish_device, has_room, hold_back_device},
+    receipt, sys,
     write::{known_here, mark_of, open, same_device, same_disk},
 };
 
@@ -28,6 +31,8 @@ pub struct DivideRequest {
     pub keep: Vec<String>,
     /// On whose authority.
     pub authority: Authority,
+    /// Workflows whose work this one continues: what they divided, it may finish.
+    pub earlier_runs: Vec<Uuid>,
 }
 
 /// What a disk's receipt says of a division.
@@ -61,6 +66,27 @@ impl DivideRequest {
         Ok(match authorise(disk, authority, found.as_ref(), content.as_deref(), None)? {
             Decision::AlreadyDone => Standing::Done,
             Decision::Write => Standing::Open,
+        })
+    }
+
+    /// The receipt that dividing the disk left, as it counts.
+    fn own_mark(&self, device: &RealDevice) -> Result<DiskReceipt, WriteError> {
+        let name = self.name();
+        let found = receipt::read_mark(device).map_err(|source| WriteError::Unreadable {
+            device: name.clone(),
+            action: "read the receipt of",
+            source,
+        })?;
+        let own = &mark_of(&self.disk.id, &self.authority.receipt, None).receipt;
+        let is_own = |mark: &DiskReceipt| {
+            let found = &mark.receipt;
+            (found.machine_uid, found.action_index) == (own.machine_uid, own.action_index)
+                && (found.workflow_uid == own.workflow_uid || self.earlier_runs.contains(&found.workflow_uid))
+        };
+        found.clone().filter(is_own).ok_or_else(|| WriteError::ReceiptMismatch {
+            device: name,
+            found: words(found.as_ref().map(|mark| &mark.receipt)),
+            expected: words(Some(own)),
         })
     }
 }
@@ -97,8 +123,9 @@ pub fn check_free(request: &DivideRequest) -> Result<(), WriteError> {
     open(&request.disk, &path, &name).map(drop)
 }
 
-/// Destroys what is on the disk, but for the partitions that stay, and gives it its table. The receipt says *intent* from
-/// before the first change on. A disk on which that was interrupted, or on which this action was done already, is divided again.
+/// Destroys what is on the disk, but for the partitions that stay, and shows the kernel the new ones. The receipt says *intent* from
+/// before the first change on, and no firmware starts anything from the disk before [`divided`]: it has no table until then. A disk
+/// on which that was interrupted, or on which this action was done already, is divided again.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
@@ -113,30 +140,112 @@ pub fn divide(request: &DivideRequest, observer: &dyn Observer) -> Result<(), Wr
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
     request.authorise(&device, observer)?;
-    let kind = if request.table.kind == TableKind::Gpt { "a GPT" } else { "an MBR" };
-    observer.log(LogLevel::Info, &format!("{name} gets {kind} with {} entries", request.table.partitions.len()));
-    with_order(request, &device, &|order| divide_device(&device, &request.table, order, observer))
+    with_order(request, &device, &|order| divide_device(&device, &request.table, order, observer))?;
+    show(&device, &request.disk, &request.table)
 }
 
-/// Marks the disk: everything stands. Something may use its partitions meanwhile. The receipt that is now on the disk.
+/// Everything stands: gives the disk its table, its receipt *done*, and last LBA 0, from which on it may start. Something may use
+/// its partitions meanwhile. The receipt that is now on the disk.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
 /// # Errors
-/// [`WriteError`]: the disk is not the chosen one, or fails.
+/// [`WriteError`]: the disk is not the chosen one, was not divided by this action, or fails.
 pub fn divided(request: &DivideRequest, observer: &dyn Observer) -> Result<DiskReceipt, WriteError> {
-    let (path, name) = (device_path(&request.disk), request.name());
-    request.authority.may_act(&name)?;
-    same_id(request, &name)?;
-    let device = RealDevice::open_shared(&path).map_err(|source| WriteError::DeviceIo {
-        device: name.clone(),
-        action: "open".into(),
-        source,
-    })?;
-    same_device(&device, &request.disk, &name)?;
-    let done = with_order(request, &device, &|order| finish_device(&device, order))?;
+    let (device, _) = shared(request)?;
+    let name = request.name();
+    let kind = if request.table.kind == TableKind::Gpt { "a GPT" } else { "an MBR" };
+    observer.log(LogLevel::Info, &format!("{name} gets {kind} with {} entries", request.table.partitions.len()));
+    let done = with_order(request, &device, &|order| finish_device(&device, &request.table, order))?;
     observer.receipt_written(&done);
     Ok(done)
+}
+
+/// Before an action fills what stands on the disk: if an earlier attempt at it was interrupted just after [`divided`], the disk
+/// starts nothing again until the next one.
+///
+/// **Blocking**, as [`crate::write_image`].
+///
+/// # Errors
+/// [`WriteError`]: as of [`divided`].
+pub fn hold_back(request: &DivideRequest, observer: &dyn Observer) -> Result<(), WriteError> {
+    let (device, mark) = shared(request)?;
+    if mark.receipt.state == ReceiptState::Intent {
+        return Ok(());
+    }
+    observer.log(LogLevel::Info, &format!("{} starts nothing until it is filled", request.name()));
+    with_order(request, &device, &|order| hold_back_device(&device, order))?;
+    observer.receipt_written(&request.own_mark(&device)?);
+    Ok(())
+}
+
+/// Makes the kernel show the partitions of a disk between [`divide`] and [`divided`]: no table leads to them, so it forgot them if
+/// the machine restarted.
+///
+/// # Errors
+/// [`WriteError`]: the disk cannot be read, or the kernel refuses.
+pub fn show_partitions(disk: &DiskFacts, table: &NewTable) -> Result<(), WriteError> {
+    let sector = disk.logical_sector_bytes;
+    if table.partitions.iter().all(|part| is_shown(disk, part.number, &part.bytes(sector))) {
+        return Ok(());
+    }
+    let path = device_path(disk);
+    let name = path.display().to_string();
+    let device = match RealDevice::open_read_only(&path) {
+        // What stands on it is missed by its own name.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(device_io(&name, "open"))?,
+    };
+    let mark = receipt::read_mark(&device).map_err(device_io(&name, "read the receipt of"))?;
+    // A disk that is done has its table, by which the kernel went.
+    if mark.is_some_and(|mark| mark.receipt.state == ReceiptState::Intent) {
+        show(&device, disk, table)
+    } else {
+        Ok(())
+    }
+}
+
+fn show(device: &RealDevice, disk: &DiskFacts, table: &NewTable) -> Result<(), WriteError> {
+    let failed = |source| WriteError::DeviceIo {
+        device: device_path(disk).display().to_string(),
+        action: "make the kernel show the new partitions of".into(),
+        source,
+    };
+    // The kernel shows none of a regular file.
+    if !device.is_block().map_err(failed)? {
+        return Ok(());
+    }
+    for part in &table.partitions {
+        let bytes = part.bytes(disk.logical_sector_bytes);
+        if !is_shown(disk, part.number, &bytes) {
+            sys::add_partition(device.file(), part.number, &bytes).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernel has this partition. sysfs counts in units of 512 bytes, whatever the disk's sectors are.
+fn is_shown(disk: &DiskFacts, number: u32, bytes: &Range<u64>) -> bool {
+    let Ok(found) = fs::read_dir(Path::new("/sys/block").join(&disk.id.name)) else { return false };
+    found.flatten().any(|entry| {
+        let read = |attribute: &str| -> Option<u64> {
+            fs::read_to_string(entry.path().join(attribute)).ok()?.trim().parse().ok()
+        };
+        read("partition") == Some(number.into())
+            && read("start") == Some(bytes.start / 512)
+            && read("size") == Some((bytes.end - bytes.start) / 512)
+    })
+}
+
+/// The disk that this action divided, for writing beside what uses its partitions; and its receipt.
+fn shared(request: &DivideRequest) -> Result<(RealDevice, DiskReceipt), WriteError> {
+    let name = request.name();
+    request.authority.may_act(&name)?;
+    same_id(request, &name)?;
+    let device = RealDevice::open_shared(&device_path(&request.disk)).map_err(device_io(&name, "open"))?;
+    same_device(&device, &request.disk, &name)?;
+    let mark = request.own_mark(&device)?;
+    Ok((device, mark))
 }
 
 fn with_order<T>(
@@ -153,7 +262,7 @@ fn with_order<T>(
         mark: mark_of(&request.disk.id, &request.authority.receipt, None),
         keep: &request.keep,
         compare: false,
-        read_back: false,
+        read_back: true,
         forgive: request.authority.forced(),
         memory: None,
         may_act: &|| request.authority.may_act(&name),

@@ -46,7 +46,7 @@ pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
-pub use divide::{DivideRequest, Standing, check_free, divide, divided, may_divide};
+pub use divide::{DivideRequest, Standing, check_free, divide, divided, hold_back, may_divide, show_partitions};
 pub use error::{DiskError, WriteError};
 pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
@@ -63,7 +63,7 @@ pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use memory::available as available_memory;
 pub use pipeline::{
     BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
-    clear_device, divide_device, install, place_backup, place_lba0, place_table, with_content,
+    clear_device, divide_device, finish_device, install, place_backup, place_lba0, place_table, with_content,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};

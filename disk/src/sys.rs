@@ -26,7 +26,8 @@ mod raw {
     nix::ioctl_readwrite_bad!(sg_io, 0x2285, super::SgIo);
 }
 
-/// `BLKPG_RESIZE_PARTITION`
+/// `BLKPG_ADD_PARTITION` and `BLKPG_RESIZE_PARTITION`
+const ADD: i32 = 1;
 const RESIZE: i32 = 3;
 
 /// `struct blkpg_ioctl_arg`
@@ -267,8 +268,17 @@ pub(crate) fn reread_table(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Tells the kernel of a partition that it has read from no table.
+pub(crate) fn add_partition(file: &File, number: u32, bytes: &Range<u64>) -> io::Result<()> {
+    partition(file, ADD, number, bytes)
+}
+
 /// Tells the kernel which bytes of the disk a partition covers; it must begin where it begins.
 pub(crate) fn resize_partition(file: &File, number: u32, bytes: &Range<u64>) -> io::Result<()> {
+    partition(file, RESIZE, number, bytes)
+}
+
+fn partition(file: &File, op: i32, number: u32, bytes: &Range<u64>) -> io::Result<()> {
     let signed = |n: u64| i64::try_from(n).map_err(io::Error::other);
     let partition = Partition {
         start: signed(bytes.start)?,
@@ -277,7 +287,7 @@ pub(crate) fn resize_partition(file: &File, number: u32, bytes: &Range<u64>) -> 
         names: [0; 128],
     };
     let length = size_of::<Partition>() as i32;
-    let call = PartitionCall { op: RESIZE, flags: 0, length, data: ptr::from_ref(&partition).cast() };
+    let call = PartitionCall { op, flags: 0, length, data: ptr::from_ref(&partition).cast() };
     // SAFETY: `file` is open for the call; the kernel only reads `call` and, through it, `partition`, which outlives the call.
     unsafe { raw::blkpg(file.as_raw_fd(), &call) }?;
     Ok(())

@@ -15,7 +15,7 @@ use common::{
 use landfall_api::{RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, ReceiptState};
 use landfall_disk::{
     DivideRequest, Expectation, KeptPartition, NewPartition, NewTable, Order, ReadAt, Standing, TableKind, Unobserved,
-    WriteError, disk_at, divide_device, find_kept,
+    WriteError, disk_at, divide_device, find_kept, finish_device,
     judge::{Findings, State, judge, signatures},
     may_divide, read_mark,
 };
@@ -62,8 +62,22 @@ fn divide(device: &Recorder, table: &NewTable, keep: &[String]) -> Result<(), Wr
     divide_device(device, table, &order, &Unobserved)
 }
 
+/// What comes once everything stands on the partitions.
+fn finish(device: &Recorder, table: &NewTable, keep: &[String]) {
+    let order = Order { keep, read_back: true, ..order(Expectation::Waived, mark(b"", device.size())) };
+    finish_device(device, table, &order).unwrap();
+}
+
+/// Between the two no firmware starts anything, not even one that goes by a table alone.
+fn assert_starts_nothing(device: &Recorder, sector: u32, before: &[KeptPartition], keep: &[String], case: &str) {
+    let disk = device.bytes.lock().unwrap().clone();
+    assert!(!Findings::of(&disk, sector).unwrap().anything_boots(), "{case}");
+    assert_eq!(read_mark(&disk).unwrap().map(|mark| mark.receipt.state), Some(ReceiptState::Intent), "{case}");
+    assert_eq!(find_kept(&disk, sector, keep, "disk").unwrap(), before, "{case}");
+}
+
 fn assert_divided(disk: &[u8], sector: u32, old: &[u8], table: &NewTable, keep: &[String], case: &str) {
-    assert_eq!(read_mark(disk).unwrap().map(|mark| mark.receipt.state), Some(ReceiptState::Intent), "{case}");
+    assert_eq!(read_mark(disk).unwrap().map(|mark| mark.receipt.state), Some(ReceiptState::Done), "{case}");
     let kept = find_kept(disk, sector, keep, "disk").unwrap();
     assert_eq!(kept, find_kept(old, sector, keep, "disk").unwrap(), "{case}");
     for part in &kept {
@@ -85,12 +99,14 @@ fn assert_divided(disk: &[u8], sector: u32, old: &[u8], table: &NewTable, keep: 
     }
 }
 
-/// Divides, judges every state a cut could leave, and divides again from some of them. Gives the number of states.
+/// Divides and finishes, judges every state a cut could leave, and does both again from some of them. Gives the number of states.
 fn cut_and_repeat(old: &[u8], sector: u32, kind: TableKind, keep: &[String], case: &str) -> usize {
     let before = find_kept(old, sector, keep, "disk").unwrap();
     let table = table(kind, sector, &before);
     let device = Recorder::new(old.to_vec(), sector);
     divide(&device, &table, keep).unwrap();
+    assert_starts_nothing(&device, sector, &before, keep, case);
+    finish(&device, &table, keep);
     let new = device.bytes.lock().unwrap().clone();
     let ops = device.ops.lock().unwrap().clone();
     assert_divided(&new, sector, old, &table, keep, case);
@@ -109,6 +125,7 @@ fn cut_and_repeat(old: &[u8], sector: u32, kind: TableKind, keep: &[String], cas
     for (index, cut) in again {
         let device = Recorder::new(cut, sector);
         divide(&device, &table, keep).unwrap();
+        finish(&device, &table, keep);
         let end = device.bytes.lock().unwrap().clone();
         assert_divided(&end, sector, old, &table, keep, &format!("{case}, again after operation {index}"));
     }
@@ -154,6 +171,7 @@ fn signatures_of_systems_before_the_old_one_are_cleared() {
     let device = Recorder::new(disk, 512);
     let table = table(TableKind::Gpt, 512, &[]);
     divide(&device, &table, &[]).unwrap();
+    finish(&device, &table, &[]);
     assert_divided(&device.bytes.lock().unwrap(), 512, &[0; 2 << 20], &table, &[], "stray");
 }
 
@@ -182,6 +200,7 @@ fn a_disk_that_keeps_too_much_may_not_be_divided() {
             table: table(TableKind::Gpt, 512, &find_kept(&old, 512, keep, "disk").unwrap()),
             keep: keep.to_vec(),
             authority: persons(1),
+            earlier_runs: Vec::new(),
         };
         may_divide(&request, &Unobserved).map_err(|error| error.to_string())
     };

@@ -57,7 +57,8 @@ pub struct NewPartition {
 }
 
 impl NewPartition {
-    fn bytes(&self, sector: u32) -> Range<u64> {
+    /// What it covers, bytes of the disk.
+    pub(crate) fn bytes(&self, sector: u32) -> Range<u64> {
         super::table::bytes_of(self.first, self.last, sector)
     }
 }

@@ -158,7 +158,7 @@ pub fn place_lba0(device: &dyn BlockDevice, name: &str, table: TablePlaced) -> R
 }
 
 /// Checks what a step wrote, if everything is to be read back: no disk may boot from a table that was not stored.
-fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Result<(), WriteError> {
+pub(super) fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Result<(), WriteError> {
     for Piece { offset, bytes } in pieces.iter().filter(|_| order.read_back) {
         let (offset, length) = (*offset, bytes.len() as u64);
         let mut found = vec![0; bytes.len()];
@@ -171,8 +171,23 @@ fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Resul
     Ok(())
 }
 
-/// Checks LBA 0 and the receipt, if everything is to be read back.
-fn last_read_back(
+/// Checks LBA 0 and the receipt, if everything is to be read back. If they are not as they were written, the disk is made not to
+/// start again: the next attempt would find the system installed.
+pub(super) fn last_read_back(
+    device: &dyn BlockDevice,
+    order: &Order<'_>,
+    layout: &Layout,
+    done: Option<&DiskReceipt>,
+) -> Result<(), WriteError> {
+    let same = same_last(device, order, layout, done);
+    if same.is_err() {
+        // A failing device may also refuse this write.
+        let _ = exact::zero(device, 0..u64::from(layout.sector)).and_then(|()| device.flush());
+    }
+    same
+}
+
+fn same_last(
     device: &dyn BlockDevice,
     order: &Order<'_>,
     layout: &Layout,
@@ -211,11 +226,7 @@ pub(super) fn commit(
     there(device, order, &table.0.layout.table)?;
     (order.may_act)()?;
     let Committed { layout } = place_lba0(device, order.device, table)?;
-    if let Err(error) = last_read_back(device, order, &layout, room.then_some(&done)) {
-        // Otherwise the next attempt would find the image installed. A failing device may also refuse this write.
-        let _ = exact::zero(device, 0..u64::from(layout.sector)).and_then(|()| device.flush());
-        return Err(error);
-    }
+    last_read_back(device, order, &layout, room.then_some(&done))?;
     observer.log(LogLevel::Info, &format!("{} is committed", order.device));
     if let Err(error) = device.reread_table() {
         // The content is right whatever the kernel thinks; loop devices without partitions say EINVAL.
