@@ -6,6 +6,7 @@
 mod action;
 mod action_ref;
 mod assignment;
+mod completes;
 mod disks;
 mod enroll;
 mod event;

@@ -1,6 +1,6 @@
 //! What the agent and the worker of the tools layer say to each other.
 
-use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel};
+use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel, completes::completes};
 use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAccess, ImageAuthorization, Problem, Progress, SecretText};
 
 /// One attempt at one action, as a worker gets it.
@@ -18,6 +18,8 @@ pub struct WorkerJob {
     pub uefi: bool,
     /// Places of the mounted system that are not as the running system will have them.
     pub hidden: Vec<HiddenPoint>,
+    /// Once the action has ended the layout that it makes or fills is whole: what firmware starts is put in place then.
+    pub completes: bool,
     /// What the worker is to do.
     pub purpose: Purpose,
 }
@@ -84,7 +86,9 @@ impl WorkerJob {
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
         let purpose = Purpose::Perform { system: Vec::new() };
-        let job = Self { assignment, disks, silent: Vec::new(), uefi, hidden: Vec::new(), purpose };
+        // The whole list says it, of which the worker gets only a part.
+        let completes = completes(&run.actions, index as usize);
+        let job = Self { assignment, disks, silent: Vec::new(), uefi, hidden: Vec::new(), completes, purpose };
         job.action().is_some().then_some(job)
     }
 

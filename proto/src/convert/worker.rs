@@ -26,7 +26,8 @@ impl TryFrom<worker::Job> for WorkerJob {
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
         let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
-        Ok(Self { assignment, disks, silent: wire.silent, uefi: wire.uefi, hidden: hidden.collect(), purpose })
+        let (silent, uefi, completes) = (wire.silent, wire.uefi, wire.completes);
+        Ok(Self { assignment, disks, silent, uefi, hidden: hidden.collect(), completes, purpose })
     }
 }
 
@@ -42,8 +43,8 @@ impl TryFrom<WorkerJob> for worker::Job {
             Purpose::Perform { system } => (false, system),
         };
         let assignment = Some(job.assignment.into());
-        let (uefi, silent) = (job.uefi, job.silent);
-        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent })
+        let (uefi, silent, completes) = (job.uefi, job.silent, job.completes);
+        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent, completes })
     }
 }
 
@@ -165,6 +166,7 @@ mod tests {
         WorkerJob {
             hidden,
             silent: vec!["sdz".into()],
+            completes: true,
             ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
         }
     }

@@ -26,10 +26,14 @@ use crate::{Context, Failure, Layout, container, storage};
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
         ActionKind::Unpack(spec) => {
+            let held_back = storage::HeldBack::of(context)?;
             let unpacked = unpack::perform(context.target, &context.job.hidden, spec, context.report)?;
             if let Some(layout) = layout_below(context, spec)? {
                 layout.write_texts(context.target)?;
                 context.report.info("/etc/fstab of the new system says what the layout has");
+            }
+            if let Some(held_back) = held_back {
+                held_back.finish(context.report)?;
             }
             Ok(unpacked)
         }
@@ -92,7 +96,8 @@ mod tests {
         job.assignment.actions.push(second);
         let id = DiskId { name: "vda".into(), size_bytes: 8 << 30, ..DiskId::default() };
         let disks = vec![DiskFacts { id, logical_sector_bytes: 512, ..DiskFacts::default() }];
-        WorkerJob::new(&job.assignment, 1, 1, disks, false).unwrap()
+        // There is no such disk to be made to start.
+        WorkerJob { completes: false, ..WorkerJob::new(&job.assignment, 1, 1, disks, false).unwrap() }
     }
 
     fn unpacked(path: &str) -> Option<String> {

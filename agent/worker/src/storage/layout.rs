@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use landfall_api::{
-    DiskFacts, ErrorCode, Problem, Storage,
+    DiskFacts, ErrorCode, Problem, Storage, TableSpec,
     message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
 };
-use landfall_disk::{RealDevice, StopError, device_path, find_kept, lacking_arrays};
+use landfall_disk::{
+    NewPartition, NewTable, RealDevice, StopError, TableKind, device_path, find_kept, lacking_arrays, show_partitions,
+};
 use landfall_plan::{
-    Architecture, Device, KeptPartition, Origin, Plan, PlanDisk, Source, Step, plan, seed, volume_name,
+    Architecture, Device, DiskPlan, KeptPartition, Origin, Plan, PlanDisk, Source, Step, plan, seed, volume_name,
 };
 
 use super::{
@@ -28,7 +30,9 @@ pub struct Layout<'a> {
     /// The plan.
     pub plan: Plan,
     pub(super) disks: Vec<DiskFacts>,
-    storage: &'a Storage,
+    /// The `storage` action's place in the list.
+    pub(super) index: u32,
+    pub(super) storage: &'a Storage,
     tools: Box<dyn Tools + 'a>,
 }
 
@@ -79,7 +83,7 @@ impl<'a> Layout<'a> {
         let first = run.earlier_runs.last().copied().unwrap_or(run.workflow_uid);
         let plan = plan(&storage.layout, &found, seed(first, index), Architecture::of_this_program())
             .map_err(|error| Failure::last(error.problem()))?;
-        Ok(Self { plan, disks, storage, tools })
+        Ok(Self { plan, disks, index, storage, tools })
     }
 
     /// Where a device is.
@@ -158,6 +162,9 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// What cannot be opened; an array lacks a member.
     pub(super) fn open(&self) -> Result<(), Failure> {
+        for (disk, plan) in self.disks.iter().zip(&self.plan.disks) {
+            show_partitions(disk, &table(plan)).map_err(failed)?;
+        }
         let path = |device: &Device| self.path(device);
         let means = Means::new(&self.plan.steps, &path, &self.storage.keys);
         for step in &self.plan.steps {
@@ -209,6 +216,26 @@ impl<'a> Layout<'a> {
         }
         Ok(mounted)
     }
+}
+
+/// The table of a disk, as it is written.
+pub(super) fn table(plan: &DiskPlan) -> NewTable {
+    let partitions = plan.partitions.iter().map(|part| NewPartition {
+        number: part.number,
+        label: part.name.clone(),
+        kind: part.kind.gpt,
+        mbr_kind: part.kind.mbr,
+        guid: part.guid,
+        first: part.first,
+        last: part.last,
+        active: part.active,
+        kept: part.origin == Origin::Kept,
+    });
+    let kind = match plan.table {
+        TableSpec::Gpt => TableKind::Gpt,
+        TableSpec::Mbr => TableKind::Mbr,
+    };
+    NewTable { kind, guid: plan.guid, partitions: partitions.collect() }
 }
 
 /// The partitions that stay, as they are in the disk's table: also while it is retired.

@@ -1,4 +1,5 @@
-//! `storage`: divides the disks by the plan, builds what stands on the partitions, and mounts it.
+//! `storage`: divides the disks by the plan, builds what stands on the partitions, and mounts it. What firmware starts comes last:
+//! [`finish`].
 //!
 //! The plan is computed anew each time, and comes out the same. So an attempt that was interrupted is simply made again: as long
 //! as not every disk's receipt says *done*, everything but the partitions that stay is torn down and built again. And an action
@@ -6,6 +7,7 @@
 
 mod chosen;
 mod commands;
+mod finish;
 mod groups;
 mod keys;
 mod layout;
@@ -21,14 +23,10 @@ use landfall_api::{
     DiskFacts, ErrorCode, Problem, Storage,
     message::{ActionResult, OpenedLayout, StorageResult},
 };
-use landfall_disk::{
-    DivideRequest, NewPartition, NewTable, SelectionGuard, Standing, TableKind, WriteError, check_free, divide,
-    divided, may_divide, stop_all_on,
-};
-use landfall_plan::{DiskPlan, Origin};
+use landfall_disk::{SelectionGuard, Standing, WriteError, check_free, divide, may_divide, stop_all_on};
 
-pub(crate) use self::chosen::guard;
 use self::tools::{Installed, Tools};
+pub(crate) use self::{chosen::guard, finish::HeldBack};
 pub use self::{layout::Layout, mounts::Mounted};
 use crate::{Context, Failure};
 
@@ -67,9 +65,7 @@ fn lay_out(
         report.info(line);
     }
     keys::check(&layout.plan.steps, &storage.keys)?;
-    let plans = layout.plan.disks.iter().zip(&layout.disks).enumerate();
-    let requests: Vec<DivideRequest> =
-        plans.map(|(n, (plan, disk))| request(context, storage, n, plan, disk, &selection)).collect();
+    let requests = finish::requests(context, &layout, &selection);
     // If one disk must not be divided, no disk is changed.
     let standing = requests.iter().map(|request| may_divide(request, report)).collect::<Result<Vec<_>, _>>();
     let standing = standing.map_err(failed)?;
@@ -88,44 +84,13 @@ fn lay_out(
     }
     // Every later action does this; what it would stumble over is found now, while a repetition still makes everything anew.
     layout.mount(context.target)?.close()?;
-    if !stands {
-        for request in &requests {
-            divided(request, report).map_err(failed)?;
-        }
+    if !stands && context.job.completes {
+        finish::all(&requests, report)?;
+    } else if !stands {
+        report.info("the disks start nothing until the last archive is unpacked");
     }
     let disks = layout.disks.into_iter().map(|disk| disk.id).collect();
     Ok(ActionResult::Storage(StorageResult { disks, written: !stands }))
-}
-
-fn request(
-    context: &Context<'_>,
-    storage: &Storage,
-    n: usize,
-    plan: &DiskPlan,
-    disk: &DiskFacts,
-    selection: &SelectionGuard,
-) -> DivideRequest {
-    let partitions = plan.partitions.iter().map(|part| NewPartition {
-        number: part.number,
-        label: part.name.clone(),
-        kind: part.kind.gpt,
-        mbr_kind: part.kind.mbr,
-        guid: part.guid,
-        first: part.first,
-        last: part.last,
-        active: part.active,
-        kept: part.origin == Origin::Kept,
-    });
-    let kind = match plan.table {
-        landfall_api::TableSpec::Gpt => TableKind::Gpt,
-        landfall_api::TableSpec::Mbr => TableKind::Mbr,
-    };
-    DivideRequest {
-        disk: disk.clone(),
-        table: NewTable { kind, guid: plan.guid, partitions: partitions.collect() },
-        keep: storage.layout.preserved(chosen::item(storage, n)),
-        authority: context.authority(selection.clone()),
-    }
 }
 
 fn failed(error: WriteError) -> Failure {

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::{commands::Command, *};
 use crate::{Reporter, testing};
 
+mod filled;
 mod others;
 
 const MIB: u64 = 1 << 20;
@@ -51,6 +52,12 @@ impl Loop {
 
     fn partition(&self, number: u32) -> PathBuf {
         format!("{}p{number}", self.path.display()).into()
+    }
+
+    /// Whether the kernel has this partition.
+    fn has(&self, number: u32) -> bool {
+        let name = self.partition(number).file_name().unwrap().to_owned();
+        Path::new("/sys/class/block").join(name).exists()
     }
 
     /// One value that blkid reads from the device itself.
@@ -90,7 +97,6 @@ fn storage(tree: Value) -> Storage {
 struct Cut<'a> {
     tools: Installed<'a>,
     left: Mutex<usize>,
-    disks: Vec<PathBuf>,
 }
 
 impl Tools for Cut<'_> {
@@ -102,10 +108,6 @@ impl Tools for Cut<'_> {
                 let text = "the power was cut";
                 return Err(Failure::last(landfall_api::Problem::new(landfall_api::ErrorCode::Internal, text)));
             }
-        }
-        // Not every kernel that runs tests reads GPTs; those of the boot images do.
-        for disk in &self.disks {
-            process::Command::new("partx").arg("--update").arg(disk).status().unwrap();
         }
         self.tools.read(command, each)
     }
@@ -119,8 +121,7 @@ fn perform(
     change: impl FnOnce(&mut Assignment),
 ) -> Result<bool, Failure> {
     let report = Reporter::new(std::io::sink());
-    let paths = disks.iter().map(landfall_disk::device_path).collect();
-    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs), disks: paths };
+    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs) };
     perform_with(&tools, storage, disks, change)
 }
 
