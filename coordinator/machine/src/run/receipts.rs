@@ -36,6 +36,15 @@ pub(super) fn note_receipt(workflow: Uuid, status: &mut WorkflowStatus, new: &Di
     status.expected_receipts.push(new.clone());
 }
 
+/// Whether a disk that this action is known to have finished may say that it is not: an interrupted layout is made anew on all its
+/// disks, and one that is filled again starts nothing until that has ended.
+pub(super) fn may_be_open(status: &WorkflowStatus, index: usize) -> bool {
+    let Some(action) = status.action(index) else { return false };
+    let is = |at: usize, kind: fn(&ActionSpec) -> bool| status.action(at).is_some_and(|a| kind(&a.action.spec));
+    let filled = || frontier(status).into_iter().any(|at| is(at, |spec| matches!(spec, ActionSpec::Unpack(_))));
+    !action.is_over() || is(index, |spec| matches!(spec, ActionSpec::Storage(_))) && filled()
+}
+
 /// A write that had begun and left no receipt may have been committed: an image whose table has no room for a receipt
 /// takes the receipt of the beginning away with its commit. It is not done again by itself, not even under `--force`.
 pub(super) fn may_be_done(workflow: Uuid, status: &WorkflowStatus, found: &[DiskReceipt]) -> Option<Problem> {

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionOutcome, ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase,
-    WorkflowStatus,
+    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase, WorkflowStatus,
     message::{EventBody, EventRecord, Start},
 };
 use uuid::Uuid;
@@ -20,7 +19,7 @@ use uuid::Uuid;
 use super::{
     frontier::{frontier, is_write, needs, up_to},
     policy,
-    receipts::{disk_name, is_done, is_own, known_done, may_be_done, note_receipt},
+    receipts::{disk_name, is_done, is_own, known_done, may_be_done, may_be_open, note_receipt},
     restarts,
     results::{leave_out, note_result},
 };
@@ -161,10 +160,9 @@ impl Run<'_> {
             receipts.iter().filter(|r| is_own(self.context.workflow_uid, &self.state, r)).cloned().collect();
         let lost = known_done(self.context.workflow_uid, &self.state).find(|known| {
             let (index, disk) = (known.receipt.action_index, &known.disk);
-            // An interrupted layout is made anew on all its disks: also on one that was done.
-            let over = self.state.action(index as usize).is_none_or(ActionStatus::is_over);
+            let open = may_be_open(&self.state, index as usize);
             let stands = |r: &&DiskReceipt| r.receipt.action_index == index && r.disk.same_disk(disk);
-            !own.iter().filter(stands).any(|r| is_done(r) || !over)
+            !own.iter().filter(stands).any(|r| is_done(r) || open)
         });
         if let Some(lost) = lost {
             let problem = Problem::new(

@@ -68,6 +68,25 @@ fn an_interrupted_layout_is_made_anew_on_finished_disks() {
 }
 
 #[test]
+fn a_layout_that_is_filled_again_starts_nothing_meanwhile() {
+    let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}});
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let root = json!({"name": "root", "unpack": {"url": "http://h/root.tar", "digest": digest}});
+    let mut story = Story::of(super::list(json!([layout, root, {"name": "stop", "hold": {"message": ""}}])));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Intent) }));
+    story.does(1, 0, 1);
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Intent)])), assign(1, 2));
+    // It ended, and its report was lost.
+    story.then(report(2, 1, 2, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(connected(3, vec![receipt(ReceiptState::Done)])), assign(1, 3));
+    assert_eq!(story.then(connected(4, vec![receipt(ReceiptState::Intent)])), assign(1, 4));
+    story.does(4, 1, 4);
+    story.then(connected(5, vec![receipt(ReceiptState::Intent)]));
+    assert_eq!(story.state.problem.unwrap().code, ErrorCode::ReceiptMismatch, "nothing fills it any more");
+}
+
+#[test]
 fn a_late_phone_home_leaves_the_failed_workflow_failed() {
     let mut story = Story::installed();
     story.now += 901;
