@@ -176,6 +176,7 @@ pub(super) async fn cut_in_each_action(context: Context) -> anyhow::Result<()> {
     let api = scene.coordinator.api();
     api.wait_workflow(&workflow, "a part of the archive", scene.limit(INSTALL), unpacks).await?;
     machine.power_cut().await;
+    ensure!(!machine.disk(0).has_primary_gpt()?, "firmware finds a table on a disk with a part of a system");
 
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, "grub-install: ", INSTALL).await?;
