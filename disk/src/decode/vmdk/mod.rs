@@ -4,8 +4,10 @@
 //! long its zlib stream is. Grains come in the order of the disk, each once, so what comes out is in order too; what has no
 //! grain is zero. Tables say the same once more, by the place of every grain in the file. There are two kinds of file:
 //!
-//! - tables behind the grains, then a footer and a marker of the end: what VMware and VirtualBox write;
-//! - tables before the grains, and nothing but zeroes behind them, less than a grain: what `qemu-img` writes.
+//! - the header says that the directory is at the end: tables behind the grains, then the directory, a footer and a marker of the
+//!   end. This is what VMware and VirtualBox write, and without footer and marker the file has not ended;
+//! - tables before the grains, and nothing but zeroes behind them, less than a grain: what `qemu-img` writes. It has no footer and
+//!   no marker of the end: the file has ended once the last grain that the tables list has passed.
 //!
 //! Either way the tables and the grains that passed must agree, so a file that lost or gained a grain is no success, even
 //! without a digest; each grain has a checksum of its own (Adler-32).

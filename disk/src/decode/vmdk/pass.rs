@@ -65,23 +65,27 @@ pub(super) fn run(header: Header, input: Reader<'_>, sink: &mut Sink) -> Result<
 }
 
 impl Pass<'_, '_> {
-    /// The file of `qemu-img`: grains to the end of input.
+    /// The file of `qemu-img`: grains up to the last one that the tables list, which is the end.
     fn grains_behind_tables(&mut self, furthest: u32) -> Result<(), DecodeError> {
-        loop {
+        let end = loop {
             let sector = self.sector()?;
             match self.marker()? {
                 Some(Marker::Grain { at, stored }) => self.grain(sector, at, stored)?,
-                None if self.last < furthest => {
-                    return Err(DecodeError::Unfinished(format!(
-                        "its tables list a grain at sector {furthest}, and it ends at sector {sector}"
-                    )));
-                }
-                None => return Ok(()),
+                None => break sector,
                 // It leaves room for a whole grain where it put the last one.
-                Some(Marker::End) => return self.tail(),
+                Some(Marker::End) => {
+                    self.tail()?;
+                    break sector;
+                }
                 Some(other) => return Err(misplaced(other, sector)),
             }
+        };
+        if self.last < furthest {
+            return Err(DecodeError::Unfinished(format!(
+                "its tables list a grain at sector {furthest}, and its grains end at sector {end}"
+            )));
         }
+        Ok(())
     }
 
     /// The file of VMware: grains and tables, the directory, the footer, the end. Returns the tables.
@@ -95,6 +99,13 @@ impl Pass<'_, '_> {
                 (Some(Marker::Grain { at, stored }), Stage::Grains) => self.grain(sector, at, stored)?,
                 (Some(marker @ Marker::Table { sectors }), Stage::Grains) => {
                     self.at_least(marker, sectors, tables::BYTES, sector)?;
+                    // The memory that was allowed is for these.
+                    if seen.len() as u64 == self.header.tables() {
+                        return Err(bad(format!(
+                            "its {marker} at sector {sector} is one more than the {} of its disk",
+                            seen.len()
+                        )));
+                    }
                     seen.push(Seen::new(content, self.table()?));
                     self.surplus(sectors, tables::BYTES)?;
                 }

@@ -104,6 +104,35 @@ fn a_file_cut_between_two_grains_is_cut() {
     }
 }
 
+#[test]
+fn only_the_end_that_the_header_promises_counts() {
+    let raw = disk(3 * MIB);
+    let (made, theirs) = (made::of(&raw, 16), Lab::new().convert(&raw));
+    let ours = &made.bytes;
+    let (markers, end) = markers(&theirs);
+    let last = *markers.last().unwrap();
+    let zeroed = |file: &[u8], from: usize, length: usize| [&file[..from], &vec![0; length - from][..]].concat();
+    for (what, file, refused) in [
+        ("whole", ours.clone(), None),
+        ("without the marker of the end", ours[..made.end].to_vec(), Some("without footer and marker of the end")),
+        ("footer and marker of the end zeroed", zeroed(ours, made.footer, ours.len()), Some("KDMV")),
+        ("the footer's marker too", zeroed(ours, made.footer - 512, ours.len()), Some("comes before its footer")),
+        ("the directory too", zeroed(ours, made.directory - 512, ours.len()), Some("comes before its footer")),
+        ("tables before grains, whole", theirs.clone(), None),
+        ("without the zeroes behind its last grain", theirs[..end].to_vec(), None),
+        ("without its last grain", theirs[..last].to_vec(), Some("its grains end at sector")),
+        ("zeroes in place of its last grain", zeroed(&theirs, last, last + 1024), Some("its grains end at sector")),
+    ] {
+        match (decode(&file), refused) {
+            (Ok(decoded), None) => assert!(decoded == raw, "{what}"),
+            (Err(DecodeError::Bad(said) | DecodeError::Unfinished(said)), Some(word)) => {
+                assert!(said.contains(word), "{what}: {said}");
+            }
+            (decoded, _) => panic!("{what}: {:?}", decoded.map(|decoded| decoded.len())),
+        }
+    }
+}
+
 /// Offset, length and whether it is more than zeroes, of every piece as it came.
 fn pieces(file: &[u8]) -> Vec<(u64, u64, bool)> {
     let (out, came) = unbounded();

@@ -179,8 +179,9 @@ fn markers_that_are_wrong_or_missing_are_refused() {
     says(&without(directory..footer), "its footer at sector");
     says(&without(table..directory), "where no grain table is");
     says(&without(made.grains[3]..made.grains[4]), "where no grain table is");
-    // The directory twice, a table behind it, a grain behind it.
+    // More tables than the disk has, the directory twice, a table behind it, a grain behind it.
     let inserted = |at: usize, range: std::ops::Range<usize>| [&file[..at], &file[range], &file[at..]].concat();
+    says(&inserted(table, table..directory), "one more than the 1 of its disk");
     says(&inserted(footer, directory..footer), "its grain directory at sector");
     says(&inserted(footer, table..directory), "its grain table at sector");
     says(&inserted(footer, made.grains[0]..made.grains[1]), "its grain at sector");
