@@ -28,12 +28,21 @@ impl Disk {
         if rest.is_some() {
             return Err(SelectError::Ambiguous(candidates));
         }
-        let paths = disks.iter().filter(|other| other.id.name != chosen.id.name);
-        match paths.filter_map(|other| Some((other, one_unit(&chosen.id, &other.id)?))).next() {
+        Self::no_lone_path(chosen, disks)?;
+        Ok(chosen)
+    }
+
+    /// Refuses a disk that is one of several paths to one unit, however it was chosen.
+    ///
+    /// # Errors
+    /// [`SelectError::LonePath`], as of [`Self::select`].
+    pub fn no_lone_path(chosen: &DiskFacts, disks: &[DiskFacts]) -> Result<(), SelectError> {
+        let mut paths = disks.iter().filter(|other| other.id.name != chosen.id.name);
+        match paths.find_map(|other| Some((other, one_unit(&chosen.id, &other.id)?))) {
             Some((other, identity)) => {
                 Err(SelectError::LonePath { disk: chosen.id.name.clone(), other: other.id.name.clone(), identity })
             }
-            None => Ok(chosen),
+            None => Ok(()),
         }
     }
 }

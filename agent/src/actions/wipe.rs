@@ -9,7 +9,7 @@ use landfall_api::{
     DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, WipeReport, WipeSpec,
     message::{ActionResult, EventBody, WipeResult},
 };
-use landfall_disk::{LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
+use landfall_disk::{Disk, LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
 
 use super::{Machine, authority, chosen_disk::list, final_failure};
 use crate::{
@@ -108,9 +108,7 @@ fn choose(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Chosen, Failu
         let found = machine.disks.receipts().on(&disks).receipts;
         let own = |r: &&DiskReceipt| r.receipt.machine_uid == job.run.machine_uid;
         let marked: Vec<&DiskReceipt> = found.iter().chain(&job.run.expected_receipts).filter(own).collect();
-        let carries = |disk: &DiskFacts| marked.iter().any(|r| r.disk.same_disk(&disk.id));
-        // Each is meant by its own receipt: a disk that appears later changes nothing for it.
-        chosen = disks.into_iter().filter(carries).map(|disk| (disk, SelectionGuard::named())).collect();
+        chosen = carrying(&disks, &marked)?;
     }
     for selector in &spec.disks {
         let (disk, guard) = machine.choose(job, selector)?;
@@ -121,6 +119,18 @@ fn choose(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Chosen, Failu
     if chosen.is_empty() {
         let text = "no disk carries a receipt of this machine";
         return Err(final_failure(Problem::new(ErrorCode::NoDiskMatches, text).hint("name the disks to wipe")));
+    }
+    Ok(chosen)
+}
+
+/// The disks that carry one of these receipts.
+fn carrying(disks: &[DiskFacts], marked: &[&DiskReceipt]) -> Result<Chosen, Failure> {
+    let mut chosen = Vec::new();
+    for disk in disks.iter().filter(|disk| marked.iter().any(|mark| mark.disk.same_disk(&disk.id))) {
+        // Each path of a unit shows its receipt.
+        Disk::no_lone_path(disk, disks).map_err(|error| final_failure(error.problem()))?;
+        // Each is meant by its own receipt: a disk that appears later changes nothing for it.
+        chosen.push((disk.clone(), SelectionGuard::named()));
     }
     Ok(chosen)
 }
@@ -224,6 +234,20 @@ mod tests {
         actions::testing::{heard, write_image},
         disks::{Disks, done_by},
     };
+
+    #[test]
+    fn both_paths_of_one_unit_are_not_wiped_at_once() {
+        let disk = |name: &str, wwn: &str| {
+            let id = DiskId { name: name.into(), wwn: wwn.into(), size_bytes: 10, ..DiskId::default() };
+            DiskFacts { id, ..DiskFacts::default() }
+        };
+        let disks = [disk("sda", "0x5"), disk("sdb", "0x5"), disk("sdc", "0x6")];
+        let mark = |disk: &DiskFacts| DiskReceipt { disk: disk.id.clone(), receipt: done_by(9) };
+        let failure = carrying(&disks, &[&mark(&disks[0])]).map(drop).unwrap_err();
+        assert_eq!(failure.problem.code, ErrorCode::AmbiguousDisk, "{}", failure.problem);
+        let chosen = carrying(&disks, &[&mark(&disks[2])]).unwrap();
+        assert_eq!(chosen.iter().map(|(disk, _)| disk.id.name.as_str()).collect::<Vec<_>>(), ["sdc"]);
+    }
 
     #[tokio::test]
     async fn a_receipt_that_was_wiped_is_expected_no_more() {

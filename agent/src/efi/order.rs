@@ -76,9 +76,10 @@ pub(super) fn plan(found: &Variables, wanted: &[Vec<u8>], policy: BootPolicy) ->
     Plan { ours, remove: left, order: Some(order).filter(|order| *order != found.order), next }
 }
 
-/// Without our entries for the disks with these serial numbers: nothing on them starts any more.
+/// Without our entries for the disks with these serial numbers: nothing on them starts any more. The entry of a disk without a
+/// serial number stays until the next install: it may be that of another such disk.
 pub(super) fn without(found: &Variables, serials: &[&str]) -> Plan {
-    let gone = |data: &[u8]| serials.iter().any(|serial| is_of(data, serial));
+    let gone = |data: &[u8]| serials.iter().any(|serial| !serial.is_empty() && is_of(data, serial));
     let remove: Vec<u16> = found.entries.iter().filter(|(_, data)| gone(data)).map(|(number, _)| *number).collect();
     let order: Vec<u16> = found.order.iter().copied().filter(|number| !remove.contains(number)).collect();
     Plan { ours: Vec::new(), remove, order: Some(order).filter(|order| *order != found.order), next: None }
@@ -197,10 +198,10 @@ mod tests {
 
     #[test]
     fn entries_of_a_wiped_disk_are_removed() {
-        let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B"))], &[5, 4, 6], Some(5));
+        let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B")), (7, ours(""))], &[5, 4, 6, 7], Some(5));
         assert_eq!(
             without(&firmware, &["A"]),
-            Plan { ours: vec![], remove: vec![4], order: Some(vec![5, 6]), next: None }
+            Plan { ours: vec![], remove: vec![4], order: Some(vec![5, 6, 7]), next: None }
         );
         for others in [&["C"][..], &[""], &[]] {
             assert_eq!(
