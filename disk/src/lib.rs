@@ -60,7 +60,7 @@ pub use index::{
 pub use inuse::holders_of;
 pub use lend::{LendRequest, Lent, lend, take_back};
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
-pub use memory::available as available_memory;
+pub use memory::{available as available_memory, total as total_memory};
 pub use pipeline::{
     BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
     clear_device, divide_device, finish_device, install, place_backup, place_lba0, place_table, with_content,

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{ErrorCode, Problem, SecretText};
+use landfall_disk::{available_memory, total_memory};
 use landfall_plan::Step;
 
 use crate::Failure;
 
 /// What cryptsetup takes from a terminal, bytes (cryptsetup --help, "Maximum interactive passphrase length").
 const MAX: usize = 512;
+/// What the derivation of a key takes at most, bytes: argon2id's memory by cryptsetup's default for LUKS2. It takes no more than
+/// half of the machine's memory either.
+const DERIVATION: u64 = 1 << 30;
 
 /// The passphrase of this name. An end of line at its end, which a secret from a file has, is no part of it: none can be typed.
 ///
@@ -34,12 +38,28 @@ pub(super) fn passphrase(keys: &BTreeMap<String, SecretText>, name: &str) -> Res
 /// Whether all keys of these steps can be used: what is found later is found when the disks are destroyed.
 ///
 /// # Errors
-/// As of [`passphrase`].
+/// As of [`passphrase`]; or too little memory is free to encrypt with one.
 pub(super) fn check(steps: &[Step], keys: &BTreeMap<String, SecretText>) -> Result<(), Failure> {
-    steps.iter().try_for_each(|step| match step {
-        Step::Encrypt { key, .. } => passphrase(keys, key).map(drop),
-        _ => Ok(()),
-    })
+    let mut used = steps.iter().filter_map(|step| match step {
+        Step::Encrypt { key, .. } => Some(key),
+        _ => None,
+    });
+    let Some(first) = used.next() else { return Ok(()) };
+    std::iter::once(first).chain(used).try_for_each(|key| passphrase(keys, key).map(drop))?;
+    suffices(total_memory(), available_memory())
+}
+
+/// Whether a key can be derived in the memory that is free. Where the kernel does not say, it is tried.
+fn suffices(total: Option<u64>, available: Option<u64>) -> Result<(), Failure> {
+    let needed = total.map_or(DERIVATION, |total| DERIVATION.min(total / 2));
+    let Some(available) = available.filter(|available| *available < needed) else { return Ok(()) };
+    let message = format!(
+        "cryptsetup takes up to {} MiB of memory for a key, and {} MiB are free; nothing was written",
+        needed >> 20,
+        available >> 20
+    );
+    let hint = "give the machine more memory, or remove encrypt from the layout";
+    Err(Failure::last(Problem::new(ErrorCode::NotEnoughMemory, message).hint(hint)))
 }
 
 #[cfg(test)]
@@ -58,6 +78,19 @@ mod tests {
             assert_eq!(of(text).as_deref(), Ok("geheim"), "{text:?}");
         }
         assert_eq!(of(" two words ").as_deref(), Ok(" two words "));
+    }
+
+    #[test]
+    fn a_key_needs_half_of_the_memory_or_a_gib() {
+        const MIB: u64 = 1 << 20;
+        let said = |total: Option<u64>, available: Option<u64>| {
+            suffices(total.map(|n| n * MIB), available.map(|n| n * MIB)).map_err(|failure| failure.problem.message)
+        };
+        for (total, available) in [(Some(512), Some(256)), (Some(16384), Some(1024)), (None, None), (Some(512), None)] {
+            assert_eq!(said(total, available), Ok(()), "{total:?} {available:?}");
+        }
+        assert!(said(Some(512), Some(255)).unwrap_err().contains("256 MiB of memory for a key, and 255 MiB are free"));
+        assert!(said(None, Some(1023)).unwrap_err().contains("1024 MiB"));
     }
 
     #[test]
