@@ -213,6 +213,8 @@ words! {
         KeyWaits,
         /// Every receipt found is known.
         Known,
+        /// Every write of the workflow was left out.
+        LeftOut,
         /// The disk was installed and carries no receipt any more.
         Lost,
         /// The machine restarted in the middle of an action, or while the store has no data.
@@ -352,7 +354,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Paused: ByPerson NotPaused;
     Progressing: AfterFailure Cancelled Deprovisioning Ended Failed Holding
         Idle Provisioning Queued Running Succeeded WaitingForAgent WaitingForPhoneHome;
-    Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed PhonedHome Provisioning;
+    Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed LeftOut PhonedHome Provisioning;
     ReceiptConflict: Adopted Forced Known NewerThanStore UnknownReceipt;
     Restarted: MachineRestarted;
     Silent: Heard NoAgent NoHeartbeat NoSession;

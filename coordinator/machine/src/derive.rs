@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    Condition, ConditionStatus, ConditionType as Type, DiskId, EnrolmentStatus, Machine, MachinePhase, MachineStatus,
-    Management, Purpose, Reason, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, EnrolmentStatus, Machine, MachinePhase,
+    MachineStatus, Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
 use crate::run::policy::MAX_WIPED;
@@ -216,6 +216,12 @@ fn touched(run: &WorkflowStatus) -> bool {
     run.actions.iter().any(|action| action.attempt > 0)
 }
 
+/// Whether it was to write a system, and every condition for that failed.
+fn wrote_nothing(run: &WorkflowStatus) -> bool {
+    let mut writes = run.actions.iter().filter(|action| action.action.spec.writes_system()).peekable();
+    writes.peek().is_some() && writes.all(ActionStatus::is_left_out)
+}
+
 fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatus, at: (Timestamp, u64)) {
     if status.adopted.is_some() && run.phase.is_terminal() && run.phoned_home_at.is_none() {
         return;
@@ -224,6 +230,7 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
     if touched {
         status.adopted = None;
     }
+    let carries_system = status.receipts.iter().any(|found| found.receipt.state == ReceiptState::Done);
     let conditions = &mut status.conditions;
     match (run.phase, run.phoned_home_at) {
         // While actions are open the system that spoke is half made, or another disk's.
@@ -240,6 +247,14 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
         (WorkflowPhase::Succeeded, None) if purpose == Purpose::Deprovision => {
             set(conditions, Type::Provisioned, false, Reason::Deprovisioned, "the disks were cleared", at);
             set(conditions, Type::NoReceipt, false, Reason::Deprovisioned, "nothing is installed", at);
+        }
+        (WorkflowPhase::Succeeded, None) if wrote_nothing(run) => {
+            let (reason, message) = if carries_system {
+                (Reason::Installed, "every write of the workflow was left out; the system before it stays")
+            } else {
+                (Reason::LeftOut, "every write of the workflow was left out, so nothing is installed")
+            };
+            set(conditions, Type::Provisioned, carries_system, reason, message, at);
         }
         (WorkflowPhase::Succeeded, None) => {
             set(
@@ -283,7 +298,42 @@ pub fn workflow(workflow: &mut Workflow, now: Timestamp) {
 
 #[cfg(test)]
 mod tests {
+    use landfall_api::{Action, ActionOutcome, DiskReceipt, Receipt};
+
     use super::*;
+
+    #[test]
+    fn a_run_that_left_every_write_out_installs_nothing() {
+        let provisioned_by = |left_out: bool, receipt: Option<ReceiptState>| {
+            let image = serde_json::json!({"url": "http://h/i", "digestWaived": true});
+            let write = serde_json::json!({"name": "write", "writeImage": {"image": image}});
+            let mut write = ActionStatus::pending(serde_json::from_value::<Action>(write).unwrap());
+            write.outcome = Some(if left_out { ActionOutcome::left_out() } else { ActionOutcome::done() });
+            let run =
+                WorkflowStatus { phase: WorkflowPhase::Succeeded, actions: vec![write], ..WorkflowStatus::default() };
+            let mut status = new_machine_status();
+            status.receipts.extend(receipt.map(|state| DiskReceipt {
+                disk: DiskId::default(),
+                receipt: Receipt {
+                    machine_uid: uuid::Uuid::nil(),
+                    workflow_uid: uuid::Uuid::nil(),
+                    workflow_name: "before".into(),
+                    generation: 1,
+                    action_index: 0,
+                    image_digest: None,
+                    state,
+                    written_at: Timestamp::UNIX_EPOCH,
+                },
+            }));
+            provisioned(&mut status, Purpose::Provision, &run, (Timestamp::UNIX_EPOCH, 1));
+            let said = find(&status.conditions, &Type::Provisioned).unwrap();
+            (said.status == ConditionStatus::True, said.reason.clone())
+        };
+        assert_eq!(provisioned_by(false, None), (true, Reason::Installed));
+        assert_eq!(provisioned_by(true, None), (false, Reason::LeftOut));
+        assert_eq!(provisioned_by(true, Some(ReceiptState::Intent)), (false, Reason::LeftOut));
+        assert_eq!(provisioned_by(true, Some(ReceiptState::Done)), (true, Reason::Installed));
+    }
 
     type Given = (&'static str, Option<ConditionStatus>, &'static str);
 

@@ -11,7 +11,7 @@ use landfall_api::{
         ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
     },
 };
-use landfall_machine::run::policy;
+use landfall_machine::run::{has_begun_to_write, policy};
 use uuid::Uuid;
 
 use super::{certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens};
@@ -56,6 +56,9 @@ impl Assignments {
                 let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);
                 let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None, max_restarts: None };
                 action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
+            }
+            if has_begun_to_write(workflow_uid, status, index as usize) {
+                action.when = None;
             }
             let shown = &pinned.action.spec;
             actions.push(self.resolved(action, shown, &workflow.spec.machine, workflow_uid, token_run).await?);

@@ -15,7 +15,7 @@ mod tests;
 
 pub use frontier::frontier;
 pub use landfall_api::message::Start;
-pub use receipts::open_at_phone_home;
+pub use receipts::{has_begun_to_write, open_at_phone_home};
 pub use restarts::MAX_INTERRUPTIONS;
 pub use retry::retry_of;
 pub use state::{Context, Effect, Event, step};

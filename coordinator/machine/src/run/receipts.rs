@@ -36,6 +36,12 @@ pub(super) fn note_receipt(workflow: Uuid, status: &mut WorkflowStatus, new: &Di
     status.expected_receipts.push(new.clone());
 }
 
+/// Whether a disk shows that this action has begun to write: its condition held then, and is not asked again.
+pub fn has_begun_to_write(workflow: Uuid, status: &WorkflowStatus, index: usize) -> bool {
+    let of_action = |known: &&DiskReceipt| known.receipt.action_index as usize == index;
+    status.expected_receipts.iter().filter(of_action).any(|known| is_own(workflow, status, known))
+}
+
 /// Whether a disk that this action is known to have finished may say that it is not: an interrupted layout is made anew on all its
 /// disks, and one that is filled again starts nothing until that has ended.
 pub(super) fn may_be_open(status: &WorkflowStatus, index: usize) -> bool {

@@ -2,20 +2,14 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionOutcome, ActionState, DiskReceipt, Progress, WorkflowStatus,
-    message::{ActionResult, WriteImageResult},
+    ActionOutcome, ActionState, ActionStatus, DiskReceipt, Progress, WorkflowStatus,
+    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
 };
 use uuid::Uuid;
 
 /// An action was done. Progress is thinned on its way, so what a write came to stands in its result alone.
 pub(super) fn note_result(workflow: Uuid, state: &mut WorkflowStatus, index: usize, result: &ActionResult) {
-    let outcome = ActionOutcome::of(result);
-    // Of most there is nothing to say but that they were done, which their state says.
-    if let Some(action) = state.action_mut(index)
-        && (outcome.status.is_some() || action.action.when.is_some())
-    {
-        action.outcome = Some(outcome);
-    }
+    note_outcome(state, index, result);
     if let ActionResult::WriteImage(wrote) = result
         && wrote.written
         && let Some(action) = state.action_mut(index)
@@ -37,6 +31,28 @@ pub(super) fn note_result(workflow: Uuid, state: &mut WorkflowStatus, index: usi
             known.receipt.workflow_uid == workflow && known.receipt.action_index as usize == index
         };
         state.expected_receipts.retain(|known| !own(known));
+    }
+}
+
+fn note_outcome(state: &mut WorkflowStatus, index: usize, result: &ActionResult) {
+    let outcome = ActionOutcome::of(result);
+    // Of most there is nothing to say but that they were done, which their state says.
+    if let Some(action) = state.action_mut(index)
+        && (outcome.status.is_some() || action.action.when.is_some())
+    {
+        action.outcome = Some(outcome);
+    }
+}
+
+/// After a reconnect a receipt may show that an action has ended before the agent's report of it comes again. What it came to is in
+/// that report alone, and conditions may name it.
+pub(super) fn note_late_result(state: &mut WorkflowStatus, index: usize, record: &EventRecord) {
+    let EventBody::Finished { result } = &record.body else { return };
+    let unknown = |action: &ActionStatus| {
+        action.state == ActionState::Succeeded && action.outcome.is_none() && action.attempt <= record.attempt
+    };
+    if !state.phase.is_terminal() && state.action(index).is_some_and(unknown) {
+        note_outcome(state, index, result);
     }
 }
 

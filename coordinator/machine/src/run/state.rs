@@ -21,7 +21,7 @@ use super::{
     policy,
     receipts::{disk_name, is_done, is_own, known_done, may_be_done, may_be_open, note_receipt},
     restarts,
-    results::{leave_out, note_result},
+    results::{leave_out, note_late_result, note_result},
 };
 
 /// What stays the same for the whole run.
@@ -260,6 +260,9 @@ impl Run<'_> {
     fn reported(&mut self, epoch: u64, position: u64, record: &EventRecord) {
         self.state.applied = self.state.applied.max(position);
         let index = record.action_index as usize;
+        if record.workflow_uid == self.context.workflow_uid && epoch >= self.state.epoch {
+            note_late_result(&mut self.state, index, record);
+        }
         let stale = epoch < self.state.epoch
             || self.state.phase != WorkflowPhase::Running
             || record.workflow_uid != self.context.workflow_uid

@@ -64,3 +64,30 @@ async fn an_unconditional_action_cannot_be_left_out() {
     assert_eq!(problem.code, ErrorCode::VersionSkew);
     assert!(problem.message.contains("left \"call\" out"), "{problem}");
 }
+
+#[tokio::test]
+async fn a_begun_write_is_sent_without_its_condition() {
+    let world = World::new().await;
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let image = tree["spec"]["actions"][0]["writeImage"].clone();
+    tree["spec"]["actions"] = json!([
+        {"name": "call", "http": {"url": "http://h/"}},
+        {"name": "write", "when": "results.call.status == 201", "writeImage": image},
+        {"name": "restart", "reboot": {}},
+    ]);
+    world.apply(tree).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    assert!(agent.assigned().actions[1].when.is_some());
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    drop(agent);
+    // The answer was lost with the power, after the disk was begun. The next one may be another.
+    world.later(60);
+    let mut begun = receipt(enrolled.machine_uid, uid, ReceiptState::Intent);
+    begun.receipt.action_index = 1;
+    let mut agent = world.connect(hello("b2", "D1", vec![begun])).await;
+    let assignment = agent.assigned();
+    assert_eq!((assignment.start_index, assignment.actions[1].when.is_none()), (0, true));
+}

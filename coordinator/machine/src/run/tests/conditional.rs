@@ -3,6 +3,7 @@
 use landfall_api::{ActionOutcome, ActionState, HttpResult};
 
 use super::*;
+use crate::run::has_begun_to_write;
 
 /// A call, a write and a seed that depend on it, and the restart.
 fn conditional() -> WorkflowStatus {
@@ -84,6 +85,36 @@ fn an_end_that_only_a_receipt_says_is_unknown() {
     assert_eq!(known(2), Some(ActionOutcome::done()), "the write's own receipt says that it was done");
     assert_eq!(known(1), None, "it had a condition: it may have been left out");
     assert_eq!(known(0), Some(ActionOutcome::done()), "what it was answered is lost");
+}
+
+#[test]
+fn a_result_that_comes_behind_a_receipt_is_known() {
+    let mut story = Story::of(conditional());
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    let mut written = receipt(ReceiptState::Done);
+    written.receipt.action_index = 1;
+    // The connection broke meanwhile; the agent goes on, and its reports come after its hello.
+    let again = Event::AgentConnected { epoch: 2, receipts: vec![written], still_running: true, protocol: PROTOCOL };
+    assert_eq!(story.then(again), [Effect::RenewLease, Effect::Control]);
+    let status = |story: &Story| story.state.actions[0].known_outcome().and_then(|outcome| outcome.status);
+    assert_eq!(status(&story), None);
+    story.then(report(1, 0, 1, answered(200)));
+    assert_eq!(status(&story), None, "of a session before");
+    story.then(report(2, 0, 1, answered(201)));
+    assert_eq!(status(&story), Some(201));
+    story.then(report(2, 0, 1, answered(500)));
+    assert_eq!(status(&story), Some(201), "it is known");
+}
+
+#[test]
+fn a_write_that_has_begun_is_not_decided_again() {
+    let mut story = called();
+    assert!(!has_begun_to_write(RUN, &story.state, 1));
+    let mut begun = receipt(ReceiptState::Intent);
+    begun.receipt.action_index = 1;
+    assert_eq!(story.then(connected(2, vec![begun])), assign(1, 2));
+    assert!(has_begun_to_write(RUN, &story.state, 1) && !has_begun_to_write(RUN, &story.state, 2));
 }
 
 #[test]
