@@ -71,6 +71,13 @@ impl fmt::Display for Source {
 }
 
 impl Line {
+    /// The line with these four fields; `None`: it mounts nothing in the tree.
+    pub(super) fn of(source: &str, point: &str, kind: &str, options: &str) -> Option<Self> {
+        let options =
+            options.split(',').map(str::trim).filter(|option| !option.is_empty()).map(str::to_owned).collect();
+        Some(Self { source: Source::parse(source), point: normal(point)?, kind: kind.to_owned(), options })
+    }
+
     /// The value of an option such as `subvol=@`.
     pub(super) fn option(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
@@ -96,21 +103,24 @@ impl Line {
 pub(super) fn parse(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for line in text.lines().filter_map(line) {
-        lines.retain(|other| other.point != line.point);
-        lines.push(line);
+        put(&mut lines, line);
     }
     lines
+}
+
+/// Adds a line, in place of one at the same place.
+pub(super) fn put(lines: &mut Vec<Line>, line: Line) {
+    lines.retain(|other| other.point != line.point);
+    lines.push(line);
 }
 
 fn line(text: &str) -> Option<Line> {
     let text = text.trim_start();
     let mut fields = text.split_whitespace().map(unescaped);
     let source = fields.next().filter(|_| !text.starts_with('#'))?;
-    let point = normal(&fields.next()?)?;
+    let point = fields.next()?;
     let kind = fields.next().unwrap_or_else(|| "auto".into());
-    let options = fields.next().unwrap_or_default();
-    let options = options.split(',').filter(|option| !option.is_empty()).map(str::to_owned).collect();
-    Some(Line { source: Source::parse(&source), point, kind, options })
+    Line::of(&source, &point, &kind, &fields.next().unwrap_or_default())
 }
 
 /// An absolute path in its shortest form; `None` for what is no place in the tree, such as swap's `none`. A path with `..`

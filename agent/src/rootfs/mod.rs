@@ -7,6 +7,7 @@ mod fstab;
 mod label;
 mod labelled;
 mod layout;
+mod mount_unit;
 mod mounted;
 mod names;
 mod partitions;

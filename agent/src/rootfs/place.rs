@@ -8,7 +8,7 @@ use super::{
 /// A path below which the installed system will mount something that Landfall cannot reach now: a file put there would be
 /// hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("/etc/fstab mounts {source_text} on {point}, {why}")]
+#[error("the installed system mounts {source_text} on {point}, {why}")]
 pub(crate) struct Unreachable {
     /// As written.
     pub(super) source_text: String,

@@ -1,5 +1,5 @@
-//! An installed system, mounted: its root, and below it what its `fstab` puts on the way to the files that are read or
-//! written. Only partitions of its own disk count, and of disks that the same workflow wrote: another disk may carry an older
+//! An installed system, mounted: its root, and below it what its `fstab` and its mount units put on the way to the files that are
+//! read or written. Only partitions of its own disk count, and of disks that the same workflow wrote: another disk may carry an older
 //! copy with the same names.
 
 use std::{
@@ -13,6 +13,7 @@ use landfall_api::message::HiddenPoint;
 use super::{
     find::{NotFound, find},
     fstab::{Line, parse},
+    mount_unit,
     mounted::{Access, Mounted},
     partitions::{Partition, SystemDisk, look},
     place::{Unreachable, next_on_the_way, not_needed, partition_of},
@@ -258,5 +259,8 @@ fn at_boot(tree: &Tree) -> Result<Vec<Line>, ReachError> {
 
 fn lines(tree: &Tree) -> Result<Vec<Line>, ReachError> {
     let text = tree.read_text("/etc/fstab").map_err(|source| ReachError::Look { path: "/etc/fstab".into(), source })?;
-    Ok(parse(&text.unwrap_or_default()))
+    let mut lines = parse(&text.unwrap_or_default());
+    let units = mount_unit::add_to(&mut lines, tree);
+    units.map_err(|source| ReachError::Look { path: mount_unit::ENABLED.into(), source })?;
+    Ok(lines)
 }
