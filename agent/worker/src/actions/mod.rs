@@ -94,9 +94,9 @@ mod tests {
         let mut second = job.assignment.actions[0].clone();
         second.kind = kind;
         job.assignment.actions.push(second);
-        let id = DiskId { name: "vda".into(), size_bytes: 8 << 30, ..DiskId::default() };
+        let id = DiskId { name: "none".into(), size_bytes: 8 << 30, ..DiskId::default() };
         let disks = vec![DiskFacts { id, logical_sector_bytes: 512, ..DiskFacts::default() }];
-        // There is no such disk to be made to start.
+        // No machine has such a disk, to be made to start.
         WorkerJob { completes: false, ..WorkerJob::new(&job.assignment, 1, 1, disks, false).unwrap() }
     }
 
@@ -132,9 +132,9 @@ mod tests {
         let said: Vec<_> = mounts.iter().map(|m| [&m.device, &m.at, &m.kind, &m.options].map(String::as_str)).collect();
         assert_eq!(
             said,
-            [["/dev/vda2", "/", "ext4", "data=ordered"], ["/dev/vda1", "/boot/efi", "vfat", "umask=0077"]]
+            [["/dev/none2", "/", "ext4", "data=ordered"], ["/dev/none1", "/boot/efi", "vfat", "umask=0077"]]
         );
-        assert_eq!(disks, ["vda"]);
+        assert_eq!(disks, ["none"]);
         assert_eq!((mounts[0].uuid.len(), mounts[1].uuid.len()), (36, 9), "{mounts:?}");
     }
 }
