@@ -220,6 +220,11 @@ pub trait Observer: Send + Sync {
     fn log(&self, level: LogLevel, message: &str);
     /// From now on, or no longer, a disk erases itself: nothing stops the call before the disk has done it.
     fn cannot_stop(&self, _begun: bool) {}
+    /// Waits at most `limit` until those who count on receipts know what was reported so far, and says whether they do. Asked
+    /// again and again before a commit that leaves no receipt: the disk says nothing of the write any more then.
+    fn is_known(&self, _limit: Duration) -> bool {
+        true
+    }
 }
 
 /// An observer that ignores all reports.

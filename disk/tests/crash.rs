@@ -4,16 +4,20 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use common::{
     MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old,
     order::order,
     replay::{replay, run},
 };
-use landfall_api::ReceiptState;
+use landfall_api::{DiskReceipt, Progress, ReceiptState};
 use landfall_disk::{
-    Expectation, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install,
+    Expectation, LogLevel, Observer, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install,
     judge::{Findings, State, judge},
     read_mark, what_is_there,
 };
@@ -51,6 +55,36 @@ fn images(sector: u32) -> Vec<(&'static str, Vec<u8>, bool)> {
         images.push(("MBR only, as large as the disk", mbr_image(DISK, 9), false));
     }
     images
+}
+
+/// Knows of the beginning when it is asked for the third time.
+struct Knows<'a> {
+    device: &'a Recorder,
+    asked: AtomicU32,
+}
+
+impl Observer for Knows<'_> {
+    fn progress(&self, _: &Progress) {}
+    fn receipt_written(&self, _: &DiskReceipt) {}
+    fn log(&self, _: LogLevel, _: &str) {}
+    fn is_known(&self, _: Duration) -> bool {
+        let disk = self.device.bytes.lock().unwrap();
+        assert!(!Findings::of(&*disk, 512).unwrap().anything_boots());
+        assert_eq!(read_mark(&*disk).unwrap().unwrap().receipt.state, ReceiptState::Intent);
+        self.asked.fetch_add(1, Ordering::Relaxed) == 2
+    }
+}
+
+#[test]
+fn a_commit_without_receipt_waits_until_the_write_is_known() {
+    for (name, image, room) in images(512) {
+        let device = Recorder::new(vec![0; DISK as usize], 512);
+        let knows = Knows { device: &device, asked: AtomicU32::new(0) };
+        let order = order(Expectation::Stored(digest(&image)), mark(&image, device.size()));
+        let installed = install(&device, &mut MemorySource::new(&image), &order, &knows).unwrap();
+        assert_eq!(installed.receipt.is_some(), room, "{name}");
+        assert_eq!(knows.asked.into_inner(), if room { 0 } else { 3 }, "{name}");
+    }
 }
 
 #[test]

@@ -200,6 +200,11 @@ impl Observer for ToRun<'_> {
         }
     }
 
+    fn is_known(&self, limit: Duration) -> bool {
+        // On a thread that may block, as `report_blocking`. A session that has ended ends the lease, and with it the write.
+        tokio::runtime::Handle::current().block_on(self.job.report.flush(limit)).is_ok()
+    }
+
     fn log(&self, level: landfall_disk::LogLevel, message: &str) {
         // Through the log, which the console shows and the telemetry follows. Branches write at the same time, so each
         // line names its action.

@@ -2,6 +2,8 @@
 //! one before it gave, and the first takes a [`Verified`]: so code with a wrong order or an early start does not
 //! compile.
 
+use std::time::Duration;
+
 use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{
@@ -203,6 +205,9 @@ fn same_last(
     Err(WriteError::ReadBack { device: order.device.into(), offset, length })
 }
 
+/// Between two looks whether the write may still go on.
+const KNOWN_LIMIT: Duration = Duration::from_millis(500);
+
 /// The three steps in a row; the receipt now on the disk, or why there is none.
 pub(super) fn commit(
     device: &dyn BlockDevice,
@@ -213,6 +218,14 @@ pub(super) fn commit(
     let done = stamped(&order.mark, ReceiptState::Done);
     let room = verified.layout.receipt_room.is_ok();
     let kept = verified.layout.kept.guids();
+    if !room {
+        observer
+            .log(LogLevel::Info, "the disk will carry no receipt: waiting until the beginning of the write is known");
+        while !observer.is_known(KNOWN_LIMIT) {
+            (order.may_act)()?;
+        }
+        (order.may_act)()?;
+    }
     let backup = place_backup(device, order.device, verified)?;
     there(device, order, &backup.0.layout.backup)?;
     there(device, order, &backup.0.captured.0)?;
