@@ -138,10 +138,14 @@ pub(crate) fn advance(step: &mut Step<'_>, which: Which, events: Vec<run::Event>
             stopped = Some(n);
         }
     }
+    // Most events move an action on, and say nothing of the machine: its document is not even copied.
+    let told = !before.status.as_ref().is_some_and(|before| derive::says_the_same(before, &status));
     workflow.status = Some(status);
     derive::workflow(workflow, now.wall);
     step.stores_workflow(which);
-    brings_machine_in_line(step, which, moved);
+    if told {
+        brings_machine_in_line(step, which, moved);
+    }
     if let Some(by) = stopped {
         let (led, rest) = events.split_at(by);
         // Made again rather than kept: few batches end a workflow.

@@ -96,6 +96,16 @@ pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
     }
 }
 
+/// Whether two states of a run that goes on say the same of its machine: then its document is in line with both.
+pub(crate) fn says_the_same(before: &WorkflowStatus, after: &WorkflowStatus) -> bool {
+    before.phase == WorkflowPhase::Running
+        && after.phase == WorkflowPhase::Running
+        && touched(before) == touched(after)
+        && before.phoned_home_at == after.phoned_home_at
+        && before.expected_receipts == after.expected_receipts
+        && before.wiped == after.wiped
+}
+
 /// Whether a machine still counts as at work on a workflow that has ended.
 pub fn is_behind(machine: &Machine, workflow: &Workflow) -> bool {
     let ended = workflow.status.as_ref().is_some_and(|run| run.phase.is_terminal());

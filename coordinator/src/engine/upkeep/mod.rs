@@ -17,9 +17,10 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
 use landfall_edge::metrics::metrics;
-use landfall_machine::{Input, Steady, has_begun, is_due, is_open};
+use landfall_machine::{Input, Now, Steady, has_begun, is_due, is_open};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
     enrolments::Enrolments, fleet::Fleet, removals::Removals, requests::Requests, steps::Steps, telemetry::Telemetry,
@@ -52,6 +53,15 @@ impl First {
             (Err(problem), Some(_)) => tracing::error!(%problem, "a tick failed here too"),
         }
     }
+}
+
+/// What a tick sees of a machine's session.
+struct SessionLook {
+    machine: String,
+    /// Absent: it has no stream.
+    last_heard: Option<Timestamp>,
+    may_act: bool,
+    outcome: Result<(), Problem>,
 }
 
 /// What time changes, and what a start finds.
@@ -184,23 +194,20 @@ impl Upkeep {
         // Machines with a working agent, or a possible one.
         let mut acting = HashSet::new();
         let (now, limits) = (self.fleet.moment(), self.fleet.limits());
-        for uid in self.fleet.machines().uids() {
-            let mut live = self.fleet.machines().lock(uid).await;
-            let Some(name) = self.fleet.index().machine_name(uid) else { continue };
-            if live.session.as_ref().is_some_and(|session| session.is_newly_silent(&limits, now)) {
-                tracing::warn!(machine = %name, "the agent is silent");
-                first.note(
-                    self.steps.drive(&mut live, &name, Input::Tick).await.map(drop).map_err(|refused| refused.problem),
-                );
+        // Side by side, here and below, so that they share commits: a whole fleet may fall silent at once.
+        let uids = futures::stream::iter(self.fleet.machines().uids());
+        let mut looks = uids.map(|uid| self.look_at_session(uid, now)).buffer_unordered(AT_ONCE);
+        while let Some(look) = looks.next().await {
+            let Some(SessionLook { machine, last_heard, may_act, outcome }) = look else { continue };
+            first.note(outcome);
+            if let Some(last) = last_heard {
+                heard.insert(machine.clone(), last);
             }
-            let Some(session) = &live.session else { continue };
-            if let Some(last) = session.last_heard(now) {
-                heard.insert(name.clone(), last);
-            }
-            if session.is_connected() || session.may_act(now) {
-                acting.insert(name);
+            if may_act {
+                acting.insert(machine);
             }
         }
+        drop(looks);
         first.note(self.requests.finish_deletions().await);
         first.note(self.removals.take_back_again().await);
         if let Some(store) = self.fleet.store().upkeep() {
@@ -211,12 +218,19 @@ impl Upkeep {
         let active = self.fleet.index().active();
         // Machines not heard since the start are unknown, for as long as an earlier lease may last.
         let known = now.steady > Steady::START.plus(limits.lease);
-        for (name, machine) in active {
+        let active = active.into_iter().map(|(name, machine)| {
             if known && !acting.contains(&machine) {
                 self.fleet.index().admission.rest(&name);
             }
-            first.note(self.look_at(&name, &machine, heard.get(&machine).copied()).await);
+            let heard = heard.get(&machine).copied();
+            (name, machine, heard)
+        });
+        let looks = futures::stream::iter(active).map(|(name, machine, heard)| self.look_at(name, machine, heard));
+        let mut looks = looks.buffer_unordered(AT_ONCE);
+        while let Some(outcome) = looks.next().await {
+            first.note(outcome);
         }
+        drop(looks);
         // An ending workflow wakes the queue at once; this is for a wake that failed.
         first.note(self.steps.admit().await);
         first.note(self.steps.show_queue().await);
@@ -228,13 +242,30 @@ impl Upkeep {
         self.fleet.machines().sweep(|uid| self.fleet.index().machine_name(uid).is_some());
     }
 
+    /// What time does to a machine's session; nothing of one that has none.
+    async fn look_at_session(&self, uid: Uuid, now: Now) -> Option<SessionLook> {
+        let mut live = self.fleet.machines().lock(uid).await;
+        let machine = self.fleet.index().machine_name(uid)?;
+        let mut outcome = Ok(());
+        if live.session.as_ref().is_some_and(|session| session.is_newly_silent(&self.fleet.limits(), now)) {
+            tracing::warn!(%machine, "the agent is silent");
+            let stepped = self.steps.drive(&mut live, &machine, Input::Tick).await;
+            outcome = stepped.map(drop).map_err(|refused| refused.problem);
+        }
+        let Some(session) = &live.session else {
+            return outcome.is_err().then_some(SessionLook { machine, last_heard: None, may_act: false, outcome });
+        };
+        let (last_heard, may_act) = (session.last_heard(now), session.is_connected() || session.may_act(now));
+        Some(SessionLook { machine, last_heard, may_act, outcome })
+    }
+
     /// What time does to a run, and to its machine's session.
-    async fn look_at(&self, name: &str, machine: &str, heard: Option<Timestamp>) -> Result<(), Problem> {
-        let Some(found) = self.fleet.store().documents().get(Kind::Workflow, name).await? else { return Ok(()) };
+    async fn look_at(&self, name: String, machine: String, heard: Option<Timestamp>) -> Result<(), Problem> {
+        let Some(found) = self.fleet.store().documents().get(Kind::Workflow, &name).await? else { return Ok(()) };
         let Document::Workflow(workflow) = &found else { return Ok(()) };
         // Judged as it is first: most runs have nothing new to say, and then no machine is locked and nothing written.
         if is_due(workflow, heard, &self.fleet.limits(), self.fleet.now()) {
-            self.steps.hand_in(machine, Input::Tick).await?;
+            self.steps.hand_in(&machine, Input::Tick).await?;
         }
         Ok(())
     }
