@@ -193,7 +193,7 @@ pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<Stri
     let context = serde_json::json!({ "facts": facts });
     let invalid = |error: &dyn std::fmt::Display| Problem::new(ErrorCode::InvalidTemplate, error.to_string());
     // Rules that were stored before their names were checked come here unchecked.
-    let rendered = check_expressions(expression).map_err(|error| invalid(&error)).and_then(|()| {
+    let rendered = check_expressions(expression).map_err(|error| invalid(&error)).and_then(|_| {
         let context = minijinja::Value::from(minijinja::value::Serde(context));
         environment.render_str(expression, context).map_err(|error| invalid(&error))
     });

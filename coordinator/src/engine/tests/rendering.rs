@@ -84,6 +84,18 @@ async fn a_template_that_is_not_stored_is_rendered() {
 }
 
 #[tokio::test]
+async fn a_rendering_waits_for_its_turn_but_not_for_ever() {
+    let world = World::new().await;
+    let busy = world.engine.requests().renderings.acquire_many(2).await.unwrap();
+    tokio::time::pause();
+    let refused = rendered(&world, json!({"template": "os"})).await.unwrap_err();
+    tokio::time::resume();
+    assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::LimitReached, "Template/os"), "{refused}");
+    drop(busy);
+    rendered(&world, json!({"template": "os"})).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_pins_the_included_list_of_its_moment() {
     let world = World::new().await;
     let fragment = |message: &str| {
