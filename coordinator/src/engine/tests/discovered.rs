@@ -184,6 +184,38 @@ async fn a_rule_ignores_machines_that_a_person_described() {
     }
 }
 
+#[tokio::test]
+async fn a_rule_approved_computer_locks_no_described_one_out() {
+    let world = world().await;
+    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "all"}, "spec": {"approve": true}});
+    world.apply(rule).await.unwrap();
+    let asks = async |key: u8, mac: &str| {
+        let identity = Identity { macs: vec![mac.parse().unwrap()], serial: "S1".into(), ..Identity::default() };
+        let by = Asker { address: Some("10.77.0.66".parse().unwrap()), shown: None };
+        let proof = Proof::Approval { fingerprint: hex::encode([key]) };
+        world.engine.enrolments().enroll(EnrollRequest { identity, ..request(proof, &[key]) }, by).await
+    };
+    assert!(matches!(asks(6, "52:54:00:00:01:66").await, Ok(Enrolment::Granted(_))));
+    // By its address alone: that the serial number is its own is known to the computer only.
+    let mut described = machine("m1", MAC);
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    assert!(matches!(asks(1, MAC).await, Ok(Enrolment::Waiting { .. })));
+    assert!(
+        world
+            .condition("IdentityAmbiguous")
+            .await
+            .is_none_or(|(status, ..)| status != landfall_api::ConditionStatus::True)
+    );
+    // Once a person has described the other one too, it is a person's contradiction.
+    let mut other = machine("s1", "52:54:00:00:01:66");
+    other["spec"]["identity"]["serial"] = "S1".into();
+    other["spec"]["proof"] = "approval".into();
+    world.apply(other).await.unwrap();
+    assert_eq!(asks(1, MAC).await.unwrap_err().code, ErrorCode::AmbiguousIdentity);
+}
+
 /// Of a key that does not wait.
 fn hex_fingerprint(n: u8) -> String {
     hex::encode([n; 32])
