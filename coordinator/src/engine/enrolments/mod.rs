@@ -20,7 +20,7 @@ use super::{
     requests::Requests,
     tokens::{BootToken, Tokens},
 };
-use landfall_store::audit::Note;
+use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
 
 /// Which computer gets a certificate, and by whose word. Cloning it shares it.
@@ -56,7 +56,7 @@ impl Enrolments {
     /// or `InvalidDocument` (the request does not parse).
     pub async fn enroll(&self, request: EnrollRequest, by: Asker) -> Result<Enrolment, Problem> {
         let from = by.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
-        let who = by.shown.as_ref().map_or_else(|| "anonymous".to_owned(), |m| format!("machine/{}", m.name));
+        let who = by.shown.as_ref().map_or_else(|| ANONYMOUS.to_owned(), |m| format!("{MACHINE}{}", m.name));
         let (action, said) = match request.proof {
             Proof::BootToken(_) => ("Enroll", describe(&request.identity)),
             Proof::Approval { .. } => ("EnrollByApproval", describe(&request.identity)),
