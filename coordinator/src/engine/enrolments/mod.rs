@@ -132,12 +132,12 @@ impl Enrolments {
             return Err(refused("belongs to a machine that is no longer described"));
         };
         let at = format!("machine/{name}");
+        let _lock = self.fleet.machines().lock(record.machine).await;
         if by.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
             let message = format!("the certificate of another machine came with a boot token of \"{name}\"");
             self.alarms.alarm(&name, Reason::WrongCertificate, message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
         }
-        let _lock = self.fleet.machines().lock(record.machine).await;
         // Read again under the lock: another key may have been first.
         let Some(record) = tokens.get(token).await? else { return Err(refused("has expired")) };
         let Some(machine) = self.fleet.store().machine(&name).await? else {

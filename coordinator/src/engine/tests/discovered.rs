@@ -142,6 +142,26 @@ async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
 }
 
 #[tokio::test]
+async fn an_alarm_of_an_unknown_computer_waits_for_the_machine() {
+    let world = World::new().await;
+    for (name, mac, serial) in [("m1", MAC, "own"), ("m2", "52:54:00:00:00:02", "other")] {
+        let mut described = machine(name, mac);
+        described["spec"]["identity"]["serial"] = serial.into();
+        world.apply(described).await.unwrap();
+    }
+    let uid = world.machine().await.metadata.uid.unwrap();
+    let step = world.engine.fleet().machines().lock(uid).await;
+    let (claim, by) = claims_m1(6, "forged");
+    let identity = Identity { serial: "other".into(), ..claim.identity.clone() };
+    let enrolments = world.engine.enrolments();
+    let mut asked = std::pin::pin!(enrolments.enroll(EnrollRequest { identity, ..claim }, by));
+    assert!(futures::poll!(&mut asked).is_pending(), "a step of the machine is under way");
+    drop(step);
+    assert_eq!(asked.await.unwrap_err().code, ErrorCode::AmbiguousIdentity);
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap().1, "IdentityMismatch");
+}
+
+#[tokio::test]
 async fn forged_identities_write_one_alarm_per_ten_seconds() {
     let world = World::new().await;
     let forge = async |n: u8| {
