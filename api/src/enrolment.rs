@@ -59,6 +59,16 @@ impl EnrolmentStatus {
     pub fn is_unapproved(&self) -> bool {
         self.discovered_at.is_some() && self.approved.is_none() && self.revocations == 0
     }
+    /// Discovered, and no person let it in: a rule did, or none has.
+    pub fn is_unseen(&self) -> bool {
+        self.discovered_at.is_some()
+            && self.approved.as_ref().is_none_or(|key| key.by.starts_with(ApprovedKey::BY_RULE))
+    }
+}
+
+impl ApprovedKey {
+    /// Stands in `by` before the rule's name, where a rule approved the key.
+    pub const BY_RULE: &str = "rule/";
 }
 
 fn is_zero(n: &u64) -> bool {

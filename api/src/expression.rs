@@ -57,11 +57,11 @@ impl ExpressionError {
     }
 }
 
-/// Checks every expression in `text`. One that is not closed is the parser's to refuse.
+/// Checks every expression in `text`, and counts their parts. One that is not closed is the parser's to refuse.
 ///
 /// # Errors
 /// [`ExpressionError`] for the first that may not stand there.
-pub fn check_expressions(text: &str) -> Result<(), ExpressionError> {
+pub fn check_expressions(text: &str) -> Result<usize, ExpressionError> {
     let refused = |expression: &str, what: String| ExpressionError {
         expression: expression.chars().take(100).collect::<String>().trim().to_owned(),
         what,
@@ -80,7 +80,7 @@ pub fn check_expressions(text: &str) -> Result<(), ExpressionError> {
         }
         rest = checker.rest;
     }
-    Ok(())
+    Ok(tokens)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +224,6 @@ mod tests {
     #[test]
     fn paths_filters_literals_and_comparisons_are_taken() {
         for text in [
-            "plain",
             "{{ machine.name }}-{{ machine.labels['rack'] }}",
             "{{ params.n + 1 }}",
             "{{ params.list[0] }}{{ (params.text | string)[:4] }}",
@@ -237,7 +236,9 @@ mod tests {
             "{{- params.a -}}",
             "{{ not closed",
         ] {
-            assert_eq!(check_expressions(text), Ok(()), "{text}");
+            assert!(check_expressions(text).is_ok_and(|parts| parts > 0), "{text}");
         }
+        assert_eq!(check_expressions("plain"), Ok(0));
+        assert_eq!(check_expressions("{{ machine.name }}: {{ params.n + 1 }}"), Ok(8));
     }
 }

@@ -158,8 +158,8 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
             query(
                 "limit",
                 "integer",
-                "At most so many documents, by name; 0, the default, is no limit. If there are more, metadata.continue of \
-                    the answer gets the next page.",
+                "At most so many documents, by name; 0, the default, is as many as a page may hold: 500, or 8 MiB of JSON. If there \
+                    are more, metadata.continue of the answer gets the next page.",
             ),
             query(
                 "continue",

@@ -24,6 +24,7 @@ pub struct TemplateSpec {
     /// The list of actions: each has a name, and a key that says what it does. `{{ … }}` may stand inside any scalar; a
     /// scalar that is one lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts),
     /// `params`, and `disk` in a loop over disks.
+    #[serde(deserialize_with = "crate::action::list")]
     #[schemars(with = "Vec<crate::Action>")]
     pub actions: Vec<serde_json::Value>,
     /// The longest time for a workflow, from the moment an agent takes it to its end; a hold counts, a pause does not.
@@ -40,7 +41,7 @@ pub struct TemplateSpec {
     pub precheck: Option<Precheck>,
     /// What the agent does after a failure or a cancel, in order; `hold`, `http`, `wait`, `reboot` and `powerOff` alone. The workflow
     /// ends as failed in any case. The list runs once: after a power cut it does not begin again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::action::list")]
     #[schemars(with = "Vec<crate::Action>")]
     pub on_failure: Vec<serde_json::Value>,
 }

@@ -22,6 +22,44 @@ fn stored_documents_are_written_as_they_were_recorded() {
     }
 }
 
+/// `tests/golden/older/`: documents with words that have gone since. They are never written anew.
+#[test]
+fn an_older_document_keeps_its_meaning() {
+    for kind in [Kind::Template, Kind::Workflow] {
+        for line in golden::text(&format!("older/documents/{}.jsonl", kind.plural())).lines() {
+            let old: Value = serde_json::from_str(line).unwrap();
+            let document = Document::from_value(old.clone()).unwrap();
+            assert!(line.contains("\"clearDisks\":"));
+            let faults = format!("{:?}", document.validate());
+            assert!(!faults.contains("clearDisks"), "{faults}");
+            let now = serde_json::to_value(&document).unwrap();
+            assert_eq!(now, with_words_of_today(old, kind == Kind::Workflow));
+            assert_eq!(Document::from_value(now).unwrap(), document);
+        }
+    }
+}
+
+/// `clearDisks` is `wipe`, whose level a typed list states: the one that clears what `clearDisks` cleared.
+fn with_words_of_today(tree: Value, typed: bool) -> Value {
+    match tree {
+        Value::Object(fields) => {
+            let renamed = fields.into_iter().map(|(key, value)| {
+                let mut value = with_words_of_today(value, typed);
+                if key != "clearDisks" {
+                    return (key, value);
+                }
+                if typed {
+                    value["level"] = "signatures".into();
+                }
+                ("wipe".to_owned(), value)
+            });
+            Value::Object(renamed.collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(|item| with_words_of_today(item, typed)).collect()),
+        other => other,
+    }
+}
+
 #[test]
 fn schemas_and_the_openapi_document_are_the_recorded_ones() {
     let pretty = |tree| format!("{}\n", serde_json::to_string_pretty(&without_prose(tree)).unwrap());

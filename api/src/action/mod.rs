@@ -17,6 +17,7 @@ mod power_off;
 mod program;
 mod read;
 mod reboot;
+mod renamed;
 mod rules;
 mod run_container;
 mod schema;
@@ -64,7 +65,7 @@ pub use self::{
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
-pub(crate) use self::{rules::Rules, wait::outlived};
+pub(crate) use self::{renamed::list, rules::Rules, wait::outlived};
 use crate::DurationSpec;
 
 /// Makes [`ActionSpec`] from lines of `key => Variant(Fields)`. Everything else stands in the action's own file, in its

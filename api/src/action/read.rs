@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::{Action, ActionSpec, RetrySpec};
+use super::{Action, ActionSpec, RetrySpec, renamed::current};
 use crate::DurationSpec;
 
 impl<'de> Deserialize<'de> for Action {
@@ -26,7 +26,8 @@ impl<'de> Visitor<'de> for ActionVisitor {
         let (mut name, mut timeout, mut retry, mut branch, mut when) = (None, None, None, None, None);
         let mut spec: Option<ActionSpec> = None;
         while let Some(key) = map.next_key::<String>()? {
-            if ActionSpec::KEYS.contains(&key.as_str())
+            let key = current(&key);
+            if ActionSpec::KEYS.contains(&key)
                 && let Some(first) = &spec
             {
                 return Err(A::Error::custom(format_args!(
@@ -35,7 +36,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
                     first.key()
                 )));
             }
-            match key.as_str() {
+            match key {
                 "name" => once(&mut name, "name", map.next_value::<String>()?)?,
                 "timeout" => once(&mut timeout, "timeout", map.next_value::<Option<DurationSpec>>()?)?,
                 "retry" => once(&mut retry, "retry", map.next_value::<Option<RetrySpec>>()?)?,

@@ -71,7 +71,8 @@ pub enum ActionResult {
     Reboot,
     /// Of `powerOff`; as `Reboot`.
     PowerOff,
-    /// Of `wipe`.
+    /// Of `wipe`; agents of protocol 2 to 7 had it as `clearDisks`.
+    #[serde(alias = "clearDisks")]
     Wipe(WipeResult),
     /// Of `kexec`; as `Reboot`.
     Kexec(KexecResult),

@@ -50,7 +50,7 @@ impl Alarms {
         false
     }
 
-    /// Marks every machine that an ambiguous identity points to.
+    /// Marks every machine that an ambiguous identity points to. Takes the lock of one after the other.
     pub(super) async fn alarm_all(&self, said: &Identity, reason: Reason, problem: &Problem) -> Result<(), Problem> {
         let named: BTreeSet<String> = {
             let index = self.fleet.index();
@@ -59,12 +59,17 @@ impl Alarms {
             by_mac.chain(by_uuid).chain(index.machines_of_serial(&said.serial)).collect()
         };
         for name in named.iter().take(MAX_NAMED) {
+            let Some(uid) = self.fleet.store().machine(name).await?.and_then(|machine| machine.metadata.uid) else {
+                continue;
+            };
+            let _lock = self.fleet.machines().lock(uid).await;
             self.alarm(name, reason.clone(), problem.message.clone()).await?;
         }
         Ok(())
     }
 
-    /// Records on the machine, and in the audit log, that another computer claims its identity.
+    /// Records on the machine, and in the audit log, that another computer claims its identity. Under the machine's lock: a step
+    /// that is being stored could drop it otherwise.
     pub(super) async fn alarm(&self, machine: &str, reason: Reason, message: String) -> Result<(), Problem> {
         let now = self.fleet.now();
         let before = self.fleet.store().machine(machine).await?;

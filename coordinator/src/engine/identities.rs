@@ -42,8 +42,9 @@ impl Identities {
             let mut strong: BTreeSet<String> =
                 by_mac.chain(said.smbios_uuid.and_then(|u| index.machine_of_uuid(u))).collect();
             let mut serial = index.machines_of_serial(&said.serial);
-            // A computer that was discovered may claim what it likes: it contradicts no machine that a person described.
-            let described = |name: &String| !index.unapproved().contains(name);
+            // A computer that was discovered may claim what it likes, and a rule let it in by what it claimed: it contradicts no
+            // machine that a person described.
+            let described = |name: &String| index.discovered().is_described(name);
             if strong.iter().any(described) {
                 strong.retain(described);
                 serial.retain(described);

@@ -139,10 +139,15 @@ impl Vault {
 
     /// The values that a workflow's list refers to, as far as they are there: what must not be shown of it.
     pub(super) async fn of_workflow(&self, workflow: &Workflow) -> Result<Vec<String>, Problem> {
+        let Some(status) = &workflow.status else { return Ok(Vec::new()) };
+        self.of_actions(status.actions.iter().chain(&status.on_failure).map(|status| &*status.action)).await
+    }
+
+    /// The same of actions that are in no workflow.
+    pub(super) async fn of_actions(&self, actions: impl Iterator<Item = &Action>) -> Result<Vec<String>, Problem> {
         let mut out = Vec::new();
-        let Some(status) = &workflow.status else { return Ok(out) };
-        for action in status.actions.iter().chain(&status.on_failure) {
-            for reference in references(&serde_json::to_value(&action.action).map_err(internal)?) {
+        for action in actions {
+            for reference in references(&serde_json::to_value(action).map_err(internal)?) {
                 let values = self.values(&reference.secret).await?;
                 out.extend(values.and_then(|mut values| values.data.remove(&reference.key)));
             }

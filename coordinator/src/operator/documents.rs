@@ -32,7 +32,7 @@ pub(super) struct ListQuery {
     name: Option<String>,
     /// Only documents whose labels agree.
     label_selector: Option<String>,
-    /// At most so many documents, 0 for all.
+    /// At most so many documents; the most that a page may hold for 0, which is the default.
     limit: Option<usize>,
     /// The page after this one's.
     #[serde(rename = "continue")]
@@ -58,7 +58,7 @@ pub(super) async fn list(
         return watch::stream(&coordinator, wanted, query.resource_version).await;
     }
     let from = query.from.map_or(Ok(pages::Token::default()), |token| token.parse())?;
-    let list = pages::list(coordinator.store.documents(), &wanted, query.limit.unwrap_or_default(), from).await?;
+    let list = pages::page(coordinator.store.documents(), &wanted, query.limit.unwrap_or_default(), from).await?;
     Ok(Json(list).into_response())
 }
 

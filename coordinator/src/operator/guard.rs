@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{state::Coordinator, tls::Peer};
 use landfall_store::actor;
-use landfall_store::audit::Note;
+use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 
 /// Whom a route lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,8 +201,8 @@ impl Place {
 
 async fn refuse(coordinator: &Coordinator, place: Place, peer: Option<&Peer>, problem: Problem) -> Response {
     let who = match peer {
-        None | Some(Peer::Anonymous) => "anonymous".to_owned(),
-        Some(Peer::Machine(machine)) => format!("machine/{}", machine.name),
+        None | Some(Peer::Anonymous) => ANONYMOUS.to_owned(),
+        Some(Peer::Machine(machine)) => format!("{MACHINE}{}", machine.name),
         Some(Peer::Operator(operator)) => format!("{}/{}", operator.role, operator.name),
         Some(Peer::Local { user, .. }) => format!("local/{user}"),
     };

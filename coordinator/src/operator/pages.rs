@@ -6,11 +6,15 @@
 use axum::http::StatusCode;
 use landfall_api::{Document, ErrorCode, Kind, LabelSelector, List, ListMetadata, Problem};
 use landfall_store::{DocumentStore, StoreError};
+use serde_json::value::RawValue;
 
 use super::problem::Refusal;
 
-/// Documents read at a time where a selector leaves out some of them.
-const CHUNK: usize = 500;
+/// Documents of a page at most, and of one without a limit: some 10 MB of machines with their facts.
+const PAGE: usize = 500;
+
+/// Bytes of a page's documents at most, unless it has one alone. A page is made in one piece, and several readers may ask at once.
+const PAGE_BYTES: usize = 8 << 20;
 
 /// Which documents of a kind are asked for.
 pub(super) struct Wanted {
@@ -60,6 +64,12 @@ impl std::str::FromStr for Token {
     }
 }
 
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.revision.unwrap_or_default(), self.before, self.last)
+    }
+}
+
 fn bad(why: &str) -> Refusal {
     let problem = Problem::new(ErrorCode::InvalidDocument, format!("the continue token {why}"))
         .at("continue")
@@ -75,7 +85,41 @@ pub(super) fn unpaged() -> Refusal {
     Refusal::with_status(StatusCode::BAD_REQUEST, problem)
 }
 
-/// At most `limit` documents beyond the token's, 0 for all.
+/// A page of at most `limit` documents beyond the token's, as JSON. A request for all, with 0, or for more than a page may hold
+/// gets a page as well, with a token for the next one.
+///
+/// # Errors
+/// A token of another store.
+pub(super) async fn page(
+    documents: &dyn DocumentStore,
+    wanted: &Wanted,
+    limit: usize,
+    from: Token,
+) -> Result<List<Box<RawValue>>, Refusal> {
+    let before = from.before;
+    let limit = if limit == 0 { PAGE } else { limit.min(PAGE) };
+    let List { items: found, mut metadata } = list(documents, wanted, limit, from).await?;
+    let (mut items, mut bytes, mut last) = (Vec::with_capacity(found.len()), 0_usize, "");
+    for document in &found {
+        let item = serde_json::value::to_raw_value(document).map_err(|error| {
+            Problem::new(ErrorCode::Internal, format!("{} does not serialise: {error}", document.reference()))
+        })?;
+        bytes = bytes.saturating_add(item.get().len());
+        if bytes > PAGE_BYTES && !items.is_empty() {
+            let (revision, left) = (Some(metadata.resource_version), found.len() - items.len());
+            let next = Token { revision, before: before + items.len() as u64, last: last.to_owned() };
+            metadata.next = Some(next.to_string());
+            let remaining = metadata.remaining_item_count.unwrap_or_default() + left as u64;
+            metadata.remaining_item_count = (!wanted.may_change()).then_some(remaining);
+            break;
+        }
+        last = &document.metadata().name;
+        items.push(item);
+    }
+    Ok(List { items, metadata })
+}
+
+/// At most `limit` documents beyond the token's, 0 for all: they are shared with the store, not copied.
 ///
 /// # Errors
 /// A token of another store.
@@ -92,7 +136,7 @@ pub(super) async fn list(
     let (mut items, mut last) = (Vec::new(), from.last);
     let mut revision = from.revision;
     loop {
-        let chunk = if wanted.may_change() { CHUNK.max(limit) } else { limit };
+        let chunk = if wanted.may_change() { PAGE.max(limit) } else { limit };
         let page = documents.page(wanted.kind, &last, chunk).await?;
         let first = *revision.get_or_insert(page.revision);
         if first > page.revision {
@@ -111,7 +155,7 @@ pub(super) async fn list(
         }
         if !more || items.len() == limit {
             let before = from.before + items.len() as u64;
-            let next = more.then(|| format!("{first}.{before}.{last}"));
+            let next = more.then(|| Token { revision: Some(first), before, last }.to_string());
             let remaining = page.total.saturating_sub(before);
             let remaining_item_count = (more && !wanted.may_change()).then_some(remaining);
             return Ok(List { items, metadata: ListMetadata { resource_version: first, next, remaining_item_count } });
@@ -137,12 +181,15 @@ mod tests {
     use super::*;
     use crate::operator::tests::{Api, api};
 
+    fn template(name: &str, rack: &str) -> Document {
+        let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template",
+            "metadata": {"name": name, "labels": {"rack": rack}}, "spec": {"actions": [{"name": "r", "reboot": {}}]}});
+        Document::from_value(document).unwrap()
+    }
+
     async fn apply(api: &Api, names: &[&str], rack: &str) {
         for name in names {
-            let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template",
-                "metadata": {"name": name, "labels": {"rack": rack}}, "spec": {"actions": [{"name": "r", "reboot": {}}]}});
-            let document = Document::from_value(document).unwrap();
-            api.coordinator.store.documents().create(document).await.unwrap();
+            api.coordinator.store.documents().create(template(name, rack)).await.unwrap();
         }
     }
 
@@ -173,6 +220,36 @@ mod tests {
         let (names, _, left, next) = page(&api, "limit=6").await;
         assert_eq!((names.as_str(), left, next), ("a b bb c d e", None, None));
         assert_eq!(page(&api, "limit=0").await.0, names);
+    }
+
+    #[tokio::test]
+    async fn a_list_without_a_limit_is_a_page_too() {
+        let api = api().await;
+        let names: Vec<String> = (0..=PAGE).map(|n| format!("t-{n:03}")).collect();
+        let documents = names.iter().map(|name| template(name, ""));
+        let made = documents.map(|document| api.coordinator.store.documents().create(document));
+        futures::future::try_join_all(made).await.unwrap();
+        let last = names.last().unwrap().as_str();
+        for query in ["", "limit=0", "limit=100000"] {
+            let (found, _, left, next) = page(&api, query).await;
+            assert_eq!((found.split(' ').count(), left), (PAGE, Some(1)), "{query}");
+            let (rest, _, left, next) = page(&api, &format!("{query}&continue={}", next.unwrap())).await;
+            assert_eq!((rest.as_str(), left, next), (last, None, None), "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_ends_at_its_bytes() {
+        let api = api().await;
+        // Nine of these fill it: a document has at most 1 MiB.
+        let large = "x".repeat(PAGE_BYTES / 9 - 1000);
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+            api.coordinator.store.documents().create(template(name, &large)).await.unwrap();
+        }
+        let (found, first, left, next) = page(&api, "").await;
+        assert_eq!((found.as_str(), first, left), ("a b c d e f g h i", 10, Some(1)));
+        let (found, second, left, next) = page(&api, &format!("continue={}", next.unwrap())).await;
+        assert_eq!((found.as_str(), second, left, next), ("j", first, None, None));
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use crate::{
     engine::Engine,
     tls::{MachineCert, Peer},
 };
-use landfall_store::audit::Note;
+use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 
 /// The gRPC service's name, with its slashes.
 const SERVICE: &str = "/landfall.agent.v1.AgentService/";
@@ -98,8 +98,8 @@ fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option
 /// Says in the audit log that a call was refused.
 pub(super) async fn refused(engine: &Engine, call: &str, peer: &Peer, from: Option<String>, problem: &Problem) {
     let who = match peer {
-        Peer::Anonymous => "anonymous".to_owned(),
-        Peer::Machine(machine) => format!("machine/{}", machine.name),
+        Peer::Anonymous => ANONYMOUS.to_owned(),
+        Peer::Machine(machine) => format!("{MACHINE}{}", machine.name),
         Peer::Operator(operator) => format!("{}/{}", operator.role, operator.name),
         Peer::Local { user, .. } => format!("local/{user}"),
     };

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     parameters,
-    scalar::{Room, render_tree},
+    scalar::{Room, Scope, render_tree},
     secret_ref::{self, Secrets},
 };
 
@@ -32,7 +32,7 @@ pub(super) struct Expander<'a> {
     /// Whose disks loops mean.
     pub(super) machine: &'a Machine,
     /// What expressions see of it.
-    pub(super) machine_scope: minijinja::Value,
+    pub(super) machine_scope: Scope,
     /// What conditions see, `machine` at first: it is large, and the same for every condition.
     pub(super) seen: RefCell<Value>,
     /// What may be included.
@@ -51,6 +51,8 @@ pub(super) struct Place<'a> {
     pub(super) path: String,
     /// What expressions see as `params`.
     pub(super) params: minijinja::Value,
+    /// Bytes of it, as JSON.
+    pub(super) params_bytes: usize,
     /// The same for conditions.
     pub(super) seen_params: RefCell<Value>,
     /// Stands before the names of its actions and branches.
@@ -206,13 +208,15 @@ impl<'a> Expander<'a> {
         let passed = parameters::passed(included, parameters).map_err(within)?;
         let params = parameters::scope(included, parameters::resolved(included, &passed).map_err(within)?);
         let seen_params = seen(&params, path)?;
-        self.room.take(seen_params.to_string().len(), path)?;
+        let params_bytes = seen_params.to_string().len();
+        self.room.take(params_bytes, path)?;
         let mut chain = place.chain.clone();
         chain.push(key);
         let below = Place {
             chain,
             path: format!("Template/{template}: spec.actions"),
             params,
+            params_bytes,
             seen_params: RefCell::new(seen_params),
             prefix: format!("{}{name}-", place.prefix),
             repeated: place.repeated || (in_loop && branch.is_none()),
@@ -273,15 +277,18 @@ impl<'a> Expander<'a> {
         folded.map_err(|fault| refused(fault, path, vec![format!("in the condition {text}")]))
     }
 
-    fn scope(&self, place: &Place<'_>, disk: Option<Value>) -> minijinja::Value {
-        let machine = self.machine_scope.clone();
+    fn scope(&self, place: &Place<'_>, disk: Option<Value>) -> Scope {
+        let machine = self.machine_scope.values.clone();
         let secrets = minijinja::Value::from_object(Secrets);
-        match disk {
+        // A disk is a part of the facts.
+        let bytes = self.machine_scope.bytes.saturating_add(place.params_bytes);
+        let values = match disk {
             None => context! { machine, params => place.params.clone(), secrets },
             Some(disk) => {
                 context! { machine, params => place.params.clone(), secrets, disk => minijinja::Value::from(Serde(disk)) }
             }
-        }
+        };
+        Scope { values, bytes }
     }
 
     /// What expressions see of each disk that a loop means, in the order of the facts.

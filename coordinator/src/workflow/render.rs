@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     expand::{self, Expanded, Expander, Fragments, Place},
     parameters,
-    scalar::{Room, environment},
+    scalar::{Room, Scope, environment},
     secret_ref, written_twice,
 };
 
@@ -74,14 +74,16 @@ pub fn render(
     }
     let params = parameters::scope(template, parameters::resolved(template, stated)?);
     let scope = machine_scope(machine);
-    if secret_ref::has_placeholder(&scope.to_string()) {
+    let text = scope.to_string();
+    if secret_ref::has_placeholder(&text) {
         return Err(Problem::new(ErrorCode::InvalidTemplate, secret_ref::UNUSABLE)
             .at(format!("Template/{name}: spec.actions"))
             .hint("remove them from the machine's labels; facts have none once its agent has reported them again"));
     }
     let seen = RefCell::new(json!({ "machine": scope }));
-    let scope = minijinja::Value::from(minijinja::value::Serde(scope));
+    let scope = Scope { values: minijinja::Value::from(minijinja::value::Serde(scope)), bytes: text.len() };
     let seen_params = expand::seen(&params, &format!("Template/{name}: spec.parameters"))?;
+    let params_bytes = seen_params.to_string().len();
     let expander = Expander {
         environment: environment(),
         machine,
@@ -97,6 +99,7 @@ pub fn render(
             chain: vec![name.as_str()],
             path,
             params: params.clone(),
+            params_bytes,
             seen_params: RefCell::new(seen_params.clone()),
             prefix: String::new(),
             branch: None,

@@ -19,14 +19,48 @@ pub const MAX_RENDERED: usize = 256 << 10;
 /// the largest document, since a status holds the list and what comes of it.
 const MAX_LIST: usize = 512 << 10;
 
-/// What may still be rendered for one list.
+/// What the expressions of one list may copy while they are evaluated, bytes: about a second's work. The renderer's own fuel
+/// counts steps; here no loop and no function is taken, so steps are few, and it is a step's values that are large.
+const MAX_WORK: u64 = 2 << 30;
+
+/// What expressions see.
+pub(super) struct Scope {
+    pub(super) values: minijinja::Value,
+    /// Bytes of its JSON.
+    pub(super) bytes: usize,
+}
+
+/// What may still be rendered for one list, and evaluated for it.
 #[derive(Debug)]
-pub(super) struct Room(Cell<usize>);
+pub(super) struct Room {
+    bytes: Cell<usize>,
+    work: Cell<u64>,
+}
 
 impl Room {
     /// For a list of which nothing is rendered.
     pub(super) const fn whole() -> Self {
-        Self(Cell::new(MAX_LIST))
+        Self { bytes: Cell::new(MAX_LIST), work: Cell::new(MAX_WORK) }
+    }
+
+    /// Takes what expressions of so many parts copy at most: each part all that they see, and a `~` also what stands before it.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidTemplate` if that is not left.
+    fn evaluate(&self, parts: usize, scope: &Scope, path: &str) -> Result<(), Problem> {
+        let work = (parts.saturating_mul(parts) / 8).saturating_add(1).saturating_mul(scope.bytes);
+        let left = self.work.get().checked_sub(u64::try_from(work).unwrap_or(u64::MAX)).ok_or_else(|| {
+            let message = format!(
+                "the list's expressions take too much work: there are many long ones, and they see {} KiB of parameters \
+                 and facts",
+                scope.bytes >> 10
+            );
+            Problem::new(ErrorCode::InvalidTemplate, message)
+                .at(path)
+                .hint("divide long expressions, or give large texts by URL (writeFile.url) and not as parameters")
+        })?;
+        self.work.set(left);
+        Ok(())
     }
 
     /// Takes so many bytes of it.
@@ -34,7 +68,7 @@ impl Room {
     /// # Errors
     /// [`Problem`] with code `InvalidTemplate` if it does not have them.
     pub(super) fn take(&self, bytes: usize, path: &str) -> Result<(), Problem> {
-        let left = self.0.get().checked_sub(bytes).ok_or_else(|| {
+        let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
             let message = format!(
                 "the list, with the parameters of the lists that it includes, takes more than {} KiB",
                 MAX_LIST >> 10
@@ -43,7 +77,7 @@ impl Room {
                 .at(path)
                 .hint("fetch large texts from a URL (writeFile.url), or split the template")
         })?;
-        self.0.set(left);
+        self.bytes.set(left);
         Ok(())
     }
 }
@@ -66,23 +100,23 @@ pub(super) fn environment() -> Environment<'static> {
 /// [`Problem`] with code `InvalidTemplate` for the first that has no value, and for one that no room is left for.
 pub(super) fn render_tree(
     environment: &Environment<'_>,
-    context: &minijinja::Value,
+    scope: &Scope,
     tree: &Value,
     path: &str,
     room: &Room,
 ) -> Result<Value, Problem> {
     match tree {
-        Value::String(text) => render_scalar(environment, context, text, path, room),
+        Value::String(text) => render_scalar(environment, scope, text, path, room),
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .map(|(index, item)| render_tree(environment, context, item, &format!("{path}[{index}]"), room))
+            .map(|(index, item)| render_tree(environment, scope, item, &format!("{path}[{index}]"), room))
             .collect(),
         Value::Object(fields) => fields
             .iter()
             .map(|(key, field)| {
                 room.take(key.len(), path)?;
-                Ok((key.clone(), render_tree(environment, context, field, &format!("{path}.{key}"), room)?))
+                Ok((key.clone(), render_tree(environment, scope, field, &format!("{path}.{key}"), room)?))
             })
             .collect::<Result<serde_json::Map<_, _>, Problem>>()
             .map(Value::Object),
@@ -95,7 +129,7 @@ pub(super) fn render_tree(
 
 fn render_scalar(
     environment: &Environment<'_>,
-    context: &minijinja::Value,
+    scope: &Scope,
     text: &str,
     path: &str,
     room: &Room,
@@ -103,7 +137,7 @@ fn render_scalar(
     let problem = |message: String| Problem::new(ErrorCode::InvalidTemplate, message).at(path);
     // Templates that were stored before expressions were checked come here unchecked.
     let named = landfall_api::with_secret_names(text);
-    check_expressions(&named).map_err(|error| problem(error.to_string()).hint(error.hint()))?;
+    let parts = check_expressions(&named).map_err(|error| problem(error.to_string()).hint(error.hint()))?;
     if secret_ref::has_placeholder(text) {
         return Err(problem("it contains characters that are not allowed (U+FDD0 to U+FDD2)".into()).hint(
             "remove \
@@ -114,6 +148,7 @@ fn render_scalar(
         room.take(text.len(), path)?;
         return Ok(Value::String(text.to_owned()));
     }
+    room.evaluate(parts, scope, path)?;
     let in_scope = "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts, params and secrets; in a loop disk";
     let pinned =
         |value: Value| pin(value).map_err(|what| problem(format!("cannot pin \"{text}\": {what}")).hint(in_scope));
@@ -121,13 +156,13 @@ fn render_scalar(
     let failed = |error: minijinja::Error| problem(format!("cannot render \"{text}\": {error}")).hint(in_scope);
     let Some(expression) = lone_expression(text) else {
         let mut out = Bounded(Vec::new());
-        let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(context, &mut out).map(drop);
+        let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(&scope.values, &mut out).map(drop);
         environment.template_from_str(text).and_then(written).map_err(failed)?;
         room.take(out.0.len(), path)?;
         let rendered = String::from_utf8(out.0).map(Value::String).map_err(|error| problem(error.to_string()))?;
         return pinned(rendered);
     };
-    let value = environment.compile_expression(expression).and_then(|e| e.eval(context)).map_err(failed)?;
+    let value = environment.compile_expression(expression).and_then(|e| e.eval(&scope.values)).map_err(failed)?;
     if value.is_undefined() {
         return Err(problem(format!("\"{text}\" is not defined")).hint(in_scope));
     }

@@ -2,6 +2,7 @@
 //! the same message.
 
 mod calls;
+mod older;
 mod phone_home;
 mod worker;
 

@@ -15,20 +15,16 @@ use http::header;
 use hyper::body::{Frame, SizeHint};
 
 use super::Client;
-use landfall_edge::{gate::Limiter, metrics::metrics};
+use landfall_edge::{
+    gate::Limiter,
+    metrics::metrics,
+    text::{MAX_PATH, cut},
+};
 
 /// Lines a second: anybody who reaches the port can cause them. The counters count every request.
 static LINES: Limiter = Limiter::a_second(50);
-/// Bytes of a path in a line; the rest is cut.
-const MAX_PATH: usize = 200;
 /// Bytes of anything else a client says; an Ethernet address and a range are shorter.
 const MAX_WORD: usize = 64;
-
-/// The text up to `most` bytes.
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or(0)).unwrap_or_default()
-}
 
 /// What the line will say.
 pub(super) struct Entry {

@@ -34,6 +34,7 @@ use super::dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER};
 use super::neighbours::Neighbours;
 use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Seat, each_of, origin};
 use landfall_edge::metrics::metrics;
+use landfall_edge::text::{MAX_PATH, cut};
 
 /// Everything that is served; a name not in here does not exist.
 pub const LOADERS: [&str; 3] = [BIOS_LOADER, UEFI_LOADER, ARM64_LOADER];
@@ -171,7 +172,8 @@ impl TftpService {
 
 fn silent(client: SocketAddr, request: &ReadRequest, reason: &str) {
     if let Some(left_out) = LINES.step() {
-        tracing::warn!(service = "tftp", %client, path = request.path, answer = "none", reason, left_out);
+        let path = cut(&request.path, MAX_PATH);
+        tracing::warn!(service = "tftp", %client, path, answer = "none", reason, left_out);
     }
 }
 
@@ -184,7 +186,7 @@ fn failed(client: SocketAddr, mac: Option<String>, path: &str, bytes: usize, rea
 impl Files {
     async fn serve(&self, client: SocketAddr, request: ReadRequest, seat: &Arc<Seat>) {
         let mac = self.mac(client);
-        let path = request.path.as_str();
+        let path = cut(&request.path, MAX_PATH);
         let outcome = self.transfer(client, &request, seat).await;
         let ended = match &outcome {
             Ok((_, Ending::Complete)) => "complete",

@@ -2,9 +2,12 @@
 
 mod authority;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason, Shared, message::EnrollRequest};
+
+use landfall_edge::gate::{Limiters, Rate};
+use uuid::Uuid;
 
 use super::{alarms::Alarms, fleet::Fleet, identities::Identities};
 use landfall_machine::derive;
@@ -16,12 +19,19 @@ pub use authority::{CertificateAuthority, IssuedCertificate};
 /// Certificates listed for one machine. An agent holds one or two; more are those of restarts within their life.
 const MAX_LISTED: usize = 8;
 
+/// Certificates of one machine: twenty at once, for restarts, and one each half minute. An agent asks a few times a day; each
+/// asks for a signature, a write and an entry of the audit log.
+const RATE: Rate = Rate::of(Duration::from_secs(30), Duration::from_secs(600));
+/// Machines counted apart.
+const MAX_MACHINES: usize = 65_536;
+
 /// Machines' certificates.
 pub struct Certificates {
     fleet: Arc<Fleet>,
     alarms: Arc<Alarms>,
     identities: Arc<Identities>,
     authority: Arc<dyn CertificateAuthority>,
+    pace: Limiters<Uuid>,
     /// Counts revocations.
     revoked: tokio::sync::watch::Sender<u64>,
 }
@@ -33,7 +43,8 @@ impl Certificates {
         identities: Arc<Identities>,
         authority: Arc<dyn CertificateAuthority>,
     ) -> Self {
-        Self { fleet, alarms, identities, authority, revoked: tokio::sync::watch::Sender::new(0) }
+        let pace = Limiters::new(RATE, MAX_MACHINES);
+        Self { fleet, alarms, identities, authority, pace, revoked: tokio::sync::watch::Sender::new(0) }
     }
 
     /// Whether a machine's certificate is good now: it has not ended, its machine is still described, and it was not
@@ -71,6 +82,12 @@ impl Certificates {
         let name = &machine.metadata.name;
         let missing = || Problem::new(ErrorCode::Internal, format!("machine \"{name}\" was stored without a uid"));
         let uid = machine.metadata.uid.ok_or_else(missing)?;
+        if self.pace.step(uid).is_none() {
+            let message = format!("machine \"{name}\" asked for too many certificates");
+            return Err(Problem::new(ErrorCode::LimitReached, message)
+                .at(format!("machine/{name}"))
+                .hint("it gets another one within half a minute; find out why it asks so often"));
+        }
         let issued = self.authority.issue_machine(name, uid, csr_der)?;
         let now = self.fleet.now();
         let listed = CertificateStatus { serial: issued.serial_hex.clone(), expires: issued.not_after };

@@ -36,7 +36,7 @@ impl Enrolments {
         if let Some(name) = self.identities.machine_of(&request.identity)? {
             return Ok(Some(name));
         }
-        let unapproved = self.fleet.index().unapproved().len();
+        let unapproved = self.fleet.index().discovered().unapproved.len();
         if unapproved >= discovery.max_machines {
             let message =
                 format!("{unapproved} discovered machines wait for approval already; no more are taken note of");
@@ -103,7 +103,7 @@ impl Enrolments {
     /// # Errors
     /// [`Problem`] of the store.
     pub async fn forget_unapproved(&self) -> Result<(), Problem> {
-        let names: Vec<String> = self.fleet.index().unapproved().iter().cloned().collect();
+        let names: Vec<String> = self.fleet.index().discovered().unapproved.iter().cloned().collect();
         for name in names {
             let Some(machine) = self.fleet.store().machine(&name).await? else { continue };
             let uid = machine.metadata.uid.unwrap_or_default();

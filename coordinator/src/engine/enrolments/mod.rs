@@ -20,7 +20,7 @@ use super::{
     requests::Requests,
     tokens::{BootToken, Tokens},
 };
-use landfall_store::audit::Note;
+use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
 
 /// Which computer gets a certificate, and by whose word. Cloning it shares it.
@@ -56,7 +56,7 @@ impl Enrolments {
     /// or `InvalidDocument` (the request does not parse).
     pub async fn enroll(&self, request: EnrollRequest, by: Asker) -> Result<Enrolment, Problem> {
         let from = by.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
-        let who = by.shown.as_ref().map_or_else(|| "anonymous".to_owned(), |m| format!("machine/{}", m.name));
+        let who = by.shown.as_ref().map_or_else(|| ANONYMOUS.to_owned(), |m| format!("{MACHINE}{}", m.name));
         let (action, said) = match request.proof {
             Proof::BootToken(_) => ("Enroll", describe(&request.identity)),
             Proof::Approval { .. } => ("EnrollByApproval", describe(&request.identity)),
@@ -132,12 +132,12 @@ impl Enrolments {
             return Err(refused("belongs to a machine that is no longer described"));
         };
         let at = format!("machine/{name}");
+        let _lock = self.fleet.machines().lock(record.machine).await;
         if by.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
             let message = format!("the certificate of another machine came with a boot token of \"{name}\"");
             self.alarms.alarm(&name, Reason::WrongCertificate, message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
         }
-        let _lock = self.fleet.machines().lock(record.machine).await;
         // Read again under the lock: another key may have been first.
         let Some(record) = tokens.get(token).await? else { return Err(refused("has expired")) };
         let Some(machine) = self.fleet.store().machine(&name).await? else {

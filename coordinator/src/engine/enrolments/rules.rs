@@ -5,8 +5,8 @@
 //! when the machine enrols again, not when the run fails.
 
 use landfall_api::{
-    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind, Shared,
-    check_expressions, is_dns_label, message::EnrollRequest,
+    AppliedRule, ApprovedKey, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
+    Shared, check_expressions, is_dns_label, message::EnrollRequest,
 };
 use minijinja::{Environment, UndefinedBehavior};
 
@@ -90,7 +90,7 @@ impl Enrolments {
                 machine");
             let detail = format!("rule {by}, not a person, approved the key {key}");
             self.fleet.store().audit().note(now, Note::own("ApproveByRule", format!("machine/{name}"), detail)).await;
-            machine = self.let_in(&name, key, &format!("rule/{by}")).await?;
+            machine = self.let_in(&name, key, &format!("{}{by}", ApprovedKey::BY_RULE)).await?;
         }
         let applied = machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
         Ok((machine, applied))
@@ -193,7 +193,7 @@ pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<Stri
     let context = serde_json::json!({ "facts": facts });
     let invalid = |error: &dyn std::fmt::Display| Problem::new(ErrorCode::InvalidTemplate, error.to_string());
     // Rules that were stored before their names were checked come here unchecked.
-    let rendered = check_expressions(expression).map_err(|error| invalid(&error)).and_then(|()| {
+    let rendered = check_expressions(expression).map_err(|error| invalid(&error)).and_then(|_| {
         let context = minijinja::Value::from(minijinja::value::Serde(context));
         environment.render_str(expression, context).map_err(|error| invalid(&error))
     });

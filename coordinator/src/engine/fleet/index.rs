@@ -20,6 +20,40 @@ struct Described {
     serial: Option<String>,
 }
 
+/// Machines whose documents the coordinator made.
+#[derive(Default)]
+pub(in crate::engine) struct Discovered {
+    /// Those that are not approved.
+    pub(in crate::engine) unapproved: BTreeSet<String>,
+    /// Those that no person has described or approved, also where a rule approved them.
+    unseen: BTreeSet<String>,
+}
+
+impl Discovered {
+    fn put(&mut self, machine: &Machine) {
+        let (name, enrolment) = (&machine.metadata.name, machine.status.as_ref().map(|status| &status.enrolment));
+        let unseen = machine.metadata.generation <= 1 && enrolment.is_some_and(EnrolmentStatus::is_unseen);
+        let unapproved = enrolment.is_some_and(EnrolmentStatus::is_unapproved);
+        for (names, is_one) in [(&mut self.unapproved, unapproved), (&mut self.unseen, unseen)] {
+            if is_one {
+                names.insert(name.clone())
+            } else {
+                names.remove(name)
+            };
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.unapproved.remove(name);
+        self.unseen.remove(name);
+    }
+
+    /// Whether a person described that machine, or approved its key.
+    pub(in crate::engine) fn is_described(&self, name: &str) -> bool {
+        !self.unseen.contains(name)
+    }
+}
+
 pub(in crate::engine) struct Index {
     by_mac: HashMap<MacAddr, String>,
     by_uuid: HashMap<Uuid, String>,
@@ -29,8 +63,7 @@ pub(in crate::engine) struct Index {
     described: HashMap<String, Described>,
     /// Of machines whose certificates were ever revoked: the serials that are good.
     good_serials: HashMap<Uuid, Vec<String>>,
-    /// Discovered machines that are not approved.
-    unapproved: BTreeSet<String>,
+    discovered: Discovered,
     machine_names: HashMap<Uuid, String>,
     workflow_names: HashMap<Uuid, String>,
     /// Every run of a machine, by the machine's name.
@@ -52,7 +85,7 @@ impl Index {
             by_serial: HashMap::new(),
             described: HashMap::new(),
             good_serials: HashMap::new(),
-            unapproved: BTreeSet::new(),
+            discovered: Discovered::default(),
             runs: HashMap::new(),
             machine_names: HashMap::new(),
             workflow_names: HashMap::new(),
@@ -121,11 +154,7 @@ impl Index {
             (Some(uid), None) => drop(self.good_serials.remove(&uid)),
             (None, _) => {}
         }
-        if enrolment.is_some_and(EnrolmentStatus::is_unapproved) {
-            self.unapproved.insert(name.clone());
-        } else {
-            self.unapproved.remove(name);
-        }
+        self.discovered.put(machine);
     }
 
     fn drop_described(&mut self, name: &str, described: &Described) {
@@ -165,7 +194,7 @@ impl Index {
             self.drop_described(name, &described);
         }
         self.deleting.remove(name);
-        self.unapproved.remove(name);
+        self.discovered.forget(name);
     }
 
     pub(in crate::engine) fn put_workflow(&mut self, workflow: &Workflow) {
@@ -229,8 +258,8 @@ impl Index {
         self.good_serials.get(&machine).is_some_and(|good| !good.iter().any(|known| known == serial))
     }
 
-    pub(in crate::engine) fn unapproved(&self) -> &BTreeSet<String> {
-        &self.unapproved
+    pub(in crate::engine) const fn discovered(&self) -> &Discovered {
+        &self.discovered
     }
 
     pub(in crate::engine) fn machine_name(&self, uid: Uuid) -> Option<String> {

@@ -11,7 +11,7 @@ use landfall_proto::revision::CHECKS;
 use tokio::{sync::oneshot, time::timeout};
 use uuid::Uuid;
 
-use super::{Requests, believed};
+use super::{super::telemetry::without_secrets, Requests, believed};
 use crate::workflow::Plan;
 
 /// How long a person waits for the agent; the operator's command waits for 60 s.
@@ -89,7 +89,11 @@ impl Requests {
         };
         match timeout(LIMIT, answered).await {
             Ok(Ok(None)) => Ok(MachineCheck::Passed),
-            Ok(Ok(Some(problem))) => Ok(MachineCheck::Failed(problem)),
+            // It may repeat what it was given: a header, or a URL.
+            Ok(Ok(Some(problem))) => {
+                let secrets = self.vault.of_actions(plan.actions.iter()).await?;
+                Ok(MachineCheck::Failed(without_secrets(problem, secrets)))
+            }
             _ => not_made("the machine's agent did not answer within 45 s"),
         }
     }

@@ -18,7 +18,7 @@ use landfall_machine::{
     life::{is_installed, may_begin, take_up, was_installed},
     turn,
 };
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
 use self::check::Checks;
@@ -30,7 +30,7 @@ use super::{
     source::SourceChecker,
     steps::Steps,
 };
-use crate::workflow::{Plan, render};
+use crate::workflow::Plan;
 
 /// How long the clearing of signatures may take in deprovisioning, seconds.
 const CLEARS_WITHIN: u64 = 5 * 60;
@@ -72,6 +72,8 @@ pub struct Requests {
     sources: Arc<dyn SourceChecker>,
     assignments: Arc<Assignments>,
     checks: Arc<Checks>,
+    /// Whose turn it is to render.
+    pub(in crate::engine) renderings: Arc<Semaphore>,
 }
 
 impl Requests {
@@ -83,7 +85,8 @@ impl Requests {
         sources: Arc<dyn SourceChecker>,
         assignments: Arc<Assignments>,
     ) -> Self {
-        Self { fleet, steps, removals, vault, sources, assignments, checks: Arc::default() }
+        let renderings = Arc::new(Semaphore::new(self::render::RENDERINGS));
+        Self { fleet, steps, removals, vault, sources, assignments, checks: Arc::default(), renderings }
     }
 
     /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list
@@ -181,7 +184,7 @@ impl Requests {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;
         let described = self.template(template).await?;
-        let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
+        let plan = self.plan(&found, &described, parameters).await?;
         let all = || plan.actions.iter().chain(&plan.on_failure);
         self.fleet.settings().tools_for(&found, lays_out(all()), all())?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.

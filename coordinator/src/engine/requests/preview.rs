@@ -4,7 +4,6 @@ use landfall_api::{Action, ActionSpec, Digest, ErrorCode, Machine, Preview, Prev
 use sha2::{Digest as _, Sha256};
 
 use super::Requests;
-use crate::workflow::render;
 
 impl Requests {
     /// What a template, or deprovisioning, would destroy on a machine by its last facts.
@@ -19,7 +18,7 @@ impl Requests {
             return previewed(&[clear], &found);
         };
         let described = self.template(template).await?;
-        let plan = render(&found, &described, &asked.parameters, &self.fragments(&described).await?)?;
+        let plan = self.plan(&found, &described, &asked.parameters).await?;
         previewed(&plan.actions, &found)
     }
 }

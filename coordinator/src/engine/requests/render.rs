@@ -1,6 +1,6 @@
 //! What a workflow would do, without one: the list of a template for a machine.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, RenderRequest, RenderedList, Shared, Template};
 use landfall_machine::{
@@ -8,9 +8,16 @@ use landfall_machine::{
     life::{busy, may_begin},
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{Requests, refuse_if_held};
 use crate::workflow::{Fragments, Plan, render};
+
+/// Renderings at a time. Each is bounded; the other cores are the sessions'.
+pub(super) const RENDERINGS: usize = 2;
+
+/// How long a person waits for the turn and for the list: a hundred times what the largest one takes.
+const RENDERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The most templates that one includes, also through others: as many as a list may have actions.
 const MAX_FRAGMENTS: usize = 64;
@@ -30,9 +37,41 @@ impl Requests {
                 return Err(Problem::new(ErrorCode::InvalidDocument, message).hint("state exactly one of the two"));
             }
         };
-        let fragments = self.fragments(&template).await?;
-        let plan = render(&found, &template, &request.parameters, &fragments)?;
+        let plan = self.plan(&found, &template, &request.parameters).await?;
         Ok(list(machine, &template.metadata.name, plan))
+    }
+
+    /// A template's list for a machine, made on a thread of its own: an expression may take longer than a session may wait.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidTemplate`; `LimitReached` if other renderings leave it no turn.
+    pub(super) async fn plan(
+        &self,
+        machine: &Shared<Machine>,
+        template: &Shared<Template>,
+        stated: &BTreeMap<String, Value>,
+    ) -> Result<Plan, Problem> {
+        let fragments = self.fragments(template).await?;
+        let (machine, template, stated) = (machine.clone(), template.clone(), stated.clone());
+        let at = format!("Template/{}", template.metadata.name);
+        let turns = Arc::clone(&self.renderings);
+        let made = async move {
+            // Held until the thread has ended, also where no one waits for it any more.
+            let turn = turns.acquire_owned().await;
+            let rendered = move || turn.map(|_turn| render(&machine, &template, &stated, &fragments));
+            tokio::task::spawn_blocking(rendered).await
+        };
+        let problem = |code, message: String| Err(Problem::new(code, message).at(&at));
+        match timeout(RENDERED_WITHIN, made).await {
+            Ok(Ok(Ok(plan))) => plan,
+            Ok(Ok(Err(error))) => problem(ErrorCode::Internal, format!("no list was rendered: {error}")),
+            Ok(Err(error)) => problem(ErrorCode::Internal, format!("the rendering ended without a list: {error}")),
+            Err(_) => problem(
+                ErrorCode::LimitReached,
+                format!("the list was not rendered within {} s", RENDERED_WITHIN.as_secs()),
+            )
+            .map_err(|problem| problem.hint("other large lists are being rendered; request it again")),
+        }
     }
 
     /// The list that [`Requests::provision`] would pin, after every check that it makes before a machine is involved: the

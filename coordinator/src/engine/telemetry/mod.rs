@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::{fleet::Fleet, secrets::Vault, tokens::Tokens};
 use landfall_store::StoreError;
 use logs::Logs;
+use redact::Redactor;
 use tail::Tails;
 use waiting::{Reported, Waiting};
 
@@ -29,6 +30,20 @@ use waiting::{Reported, Waiting};
 const PER_TICK: usize = 512;
 /// Of these, at the same time.
 const AT_ONCE: usize = 64;
+
+/// Everything of a problem that an agent words.
+fn texts(problem: &mut Problem) -> impl Iterator<Item = &mut String> {
+    let texts = [&mut problem.message, &mut problem.hint, &mut problem.subject];
+    texts.into_iter().chain(&mut problem.causes).chain(&mut problem.last_log_lines)
+}
+
+/// A problem without these secrets, where no workflow has them.
+pub(in crate::engine) fn without_secrets(mut problem: Problem, secrets: Vec<String>) -> Problem {
+    let mut redactor = Redactor::default();
+    redactor.learn(secrets);
+    texts(&mut problem).for_each(|text| redactor.clean(text));
+    problem
+}
 
 /// What agents say beside their events: progress and logs.
 pub struct Telemetry {
@@ -97,10 +112,7 @@ impl Telemetry {
         problem: &mut Problem,
     ) -> Result<(), Problem> {
         self.prepare_logs(workflow_uid).await?;
-        let texts = [&mut problem.message, &mut problem.hint, &mut problem.subject];
-        for text in texts.into_iter().chain(&mut problem.causes).chain(&mut problem.last_log_lines) {
-            self.logs.clean(workflow_uid, text);
-        }
+        texts(problem).for_each(|text| self.logs.clean(workflow_uid, text));
         Ok(())
     }
 

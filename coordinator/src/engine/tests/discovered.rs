@@ -142,6 +142,26 @@ async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
 }
 
 #[tokio::test]
+async fn an_alarm_of_an_unknown_computer_waits_for_the_machine() {
+    let world = World::new().await;
+    for (name, mac, serial) in [("m1", MAC, "own"), ("m2", "52:54:00:00:00:02", "other")] {
+        let mut described = machine(name, mac);
+        described["spec"]["identity"]["serial"] = serial.into();
+        world.apply(described).await.unwrap();
+    }
+    let uid = world.machine().await.metadata.uid.unwrap();
+    let step = world.engine.fleet().machines().lock(uid).await;
+    let (claim, by) = claims_m1(6, "forged");
+    let identity = Identity { serial: "other".into(), ..claim.identity.clone() };
+    let enrolments = world.engine.enrolments();
+    let mut asked = std::pin::pin!(enrolments.enroll(EnrollRequest { identity, ..claim }, by));
+    assert!(futures::poll!(&mut asked).is_pending(), "a step of the machine is under way");
+    drop(step);
+    assert_eq!(asked.await.unwrap_err().code, ErrorCode::AmbiguousIdentity);
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap().1, "IdentityMismatch");
+}
+
+#[tokio::test]
 async fn forged_identities_write_one_alarm_per_ten_seconds() {
     let world = World::new().await;
     let forge = async |n: u8| {
@@ -182,6 +202,38 @@ async fn a_rule_ignores_machines_that_a_person_described() {
     for (n, approved) in [(1, false), (2, false), (3, true)] {
         assert_eq!(discovered(&world, n).await.unwrap().status.unwrap().enrolment.approved.is_some(), approved, "{n}");
     }
+}
+
+#[tokio::test]
+async fn a_rule_approved_computer_locks_no_described_one_out() {
+    let world = world().await;
+    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "all"}, "spec": {"approve": true}});
+    world.apply(rule).await.unwrap();
+    let asks = async |key: u8, mac: &str| {
+        let identity = Identity { macs: vec![mac.parse().unwrap()], serial: "S1".into(), ..Identity::default() };
+        let by = Asker { address: Some("10.77.0.66".parse().unwrap()), shown: None };
+        let proof = Proof::Approval { fingerprint: hex::encode([key]) };
+        world.engine.enrolments().enroll(EnrollRequest { identity, ..request(proof, &[key]) }, by).await
+    };
+    assert!(matches!(asks(6, "52:54:00:00:01:66").await, Ok(Enrolment::Granted(_))));
+    // By its address alone: that the serial number is its own is known to the computer only.
+    let mut described = machine("m1", MAC);
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    assert!(matches!(asks(1, MAC).await, Ok(Enrolment::Waiting { .. })));
+    assert!(
+        world
+            .condition("IdentityAmbiguous")
+            .await
+            .is_none_or(|(status, ..)| status != landfall_api::ConditionStatus::True)
+    );
+    // Once a person has described the other one too, it is a person's contradiction.
+    let mut other = machine("s1", "52:54:00:00:01:66");
+    other["spec"]["identity"]["serial"] = "S1".into();
+    other["spec"]["proof"] = "approval".into();
+    world.apply(other).await.unwrap();
+    assert_eq!(asks(1, MAC).await.unwrap_err().code, ErrorCode::AmbiguousIdentity);
 }
 
 /// Of a key that does not wait.

@@ -209,18 +209,43 @@ async fn a_result_of_another_kind_proves_no_write() {
     assert!(problem.code == ErrorCode::VersionSkew && problem.message.contains("writeImage"), "{problem}");
 }
 
-#[tokio::test]
-async fn a_renewal_is_for_the_same_computer() {
-    let world = World::new().await;
-    world.provision(false).await.unwrap();
-    let enrolled = world.enroll(b"key").await.unwrap();
-    let shown = MachineCert {
+/// The certificate that a machine shows.
+fn shown(enrolled: &Enrolled) -> MachineCert {
+    MachineCert {
         name: enrolled.machine.clone(),
         uid: enrolled.machine_uid,
         key_fingerprint: hex::encode(b"key"),
         serial_hex: enrolled.serial_hex.clone(),
         not_after: Timestamp::MAX,
+    }
+}
+
+#[tokio::test]
+async fn a_machine_gets_certificates_at_a_pace() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    tokio::time::pause();
+    let renew = async || {
+        let by = Asker { address: None, shown: Some(shown(&enrolled)) };
+        world.engine.enrolments().enroll(request(Proof::Renewal, b"key"), by).await
     };
+    for given in 1..20 {
+        assert!(matches!(renew().await, Ok(Enrolment::Granted(_))), "{given}");
+    }
+    let refused = renew().await.unwrap_err();
+    assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::LimitReached, "machine/m1"));
+    tokio::time::advance(std::time::Duration::from_secs(30)).await;
+    assert!(matches!(renew().await, Ok(Enrolment::Granted(_))));
+    assert_eq!(renew().await.unwrap_err().code, ErrorCode::LimitReached);
+}
+
+#[tokio::test]
+async fn a_renewal_is_for_the_same_computer() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let shown = shown(&enrolled);
     let renew = async |mac: &str| {
         let mut ask = request(Proof::Renewal, b"key");
         ask.identity.macs = vec![mac.parse().unwrap()];

@@ -84,6 +84,18 @@ async fn a_template_that_is_not_stored_is_rendered() {
 }
 
 #[tokio::test]
+async fn a_rendering_waits_for_its_turn_but_not_for_ever() {
+    let world = World::new().await;
+    let busy = world.engine.requests().renderings.acquire_many(2).await.unwrap();
+    tokio::time::pause();
+    let refused = rendered(&world, json!({"template": "os"})).await.unwrap_err();
+    tokio::time::resume();
+    assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::LimitReached, "Template/os"), "{refused}");
+    drop(busy);
+    rendered(&world, json!({"template": "os"})).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_pins_the_included_list_of_its_moment() {
     let world = World::new().await;
     let fragment = |message: &str| {
@@ -153,13 +165,29 @@ async fn an_idle_agent_checks_the_list_of_a_dry_run() {
     let world = World::new().await;
     let away = dry(&world, false).await.unwrap().machine_check;
     assert_eq!(away, Some(MachineCheck::NotMade("no agent of the machine is connected".into())));
+    let secret = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "my-db"},
+        "spec": {"machines": ["m1"], "data": {"pw": "hunter2"}}});
+    world.apply(secret).await.unwrap();
+    let mut with_secret = template("http://10.77.0.1:7480/images/os.zst");
+    with_secret["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "{{ secrets.my-db.pw }}"});
+    world.apply(with_secret).await.unwrap();
     let run = world.provision(false).await.unwrap().metadata.name;
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
     while agent.received().is_some() {}
     let refused = Problem::new(ErrorCode::NoDiskMatches, "no disk matches");
-    for (said, shown) in [(None, MachineCheck::Passed), (Some(refused.clone()), MachineCheck::Failed(refused))] {
+    let repeats = |secret: &str| {
+        let mut problem = Problem::new(ErrorCode::SourceUnreachable, format!("the server refuses {secret}"));
+        problem.causes = vec![format!("sent: {secret}")];
+        problem
+    };
+    let cases = [
+        (None, MachineCheck::Passed),
+        (Some(refused.clone()), MachineCheck::Failed(refused)),
+        (Some(repeats("hunter2")), MachineCheck::Failed(repeats("[secret]"))),
+    ];
+    for (said, shown) in cases {
         let asked = dry(&world, true);
         let answers = async {
             let message = tokio::time::timeout(Duration::from_secs(60), agent.opened.to_agent.recv()).await.unwrap();

@@ -50,6 +50,21 @@ fn an_expression_with_a_huge_value_is_refused_early() {
     }
 }
 
+/// Each copies 190 MB to count it, and becomes one number.
+#[test]
+fn the_work_of_all_expressions_together_is_bounded() {
+    let long = format!("{{{{ (params.a{}) | length }}}}", " ~ params.a".repeat(60));
+    let rendered = |count: usize| {
+        let lines: Vec<&str> = std::iter::repeat_n(long.as_str(), count).collect();
+        rendered_seed(json!({"userData": {"lines": lines}}), json!({"a": "x".repeat(100_000)}))
+    };
+    assert_eq!(free(&rendered(2).unwrap())["lines"], json!([6_100_000, 6_100_000]));
+    let refused = rendered(3).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::InvalidTemplate, "{refused}");
+    assert_eq!(refused.subject, "Template/t: spec.actions[0].cloudInit.userData.lines[2]");
+    assert!(refused.message.contains("too much work"), "{refused}");
+}
+
 /// The user-data of a seed, which is a mapping.
 fn free(spec: &landfall_api::CloudInitSpec) -> &BTreeMap<String, Value> {
     match &spec.user_data {

@@ -6,9 +6,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use landfall_api::{AuditEntry, AuditOutcome};
+use landfall_api::AuditEntry;
 
-use super::{AuditLog, KEPT_DEEDS, KEPT_REFUSALS};
+use super::{AuditLog, Ring};
 use crate::error::StoreError;
 
 /// For tests and simulation.
@@ -18,8 +18,8 @@ pub struct MemoryAudit(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     newest: u64,
-    deeds: VecDeque<AuditEntry>,
-    refusals: VecDeque<AuditEntry>,
+    /// In the order of [`Ring::ALL`].
+    rings: [VecDeque<AuditEntry>; Ring::ALL.len()],
 }
 
 #[async_trait]
@@ -28,12 +28,10 @@ impl AuditLog for MemoryAudit {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.newest += 1;
         entry.position = entries.newest;
-        let (kept, most) = match entry.outcome {
-            AuditOutcome::Refused => (&mut entries.refusals, KEPT_REFUSALS),
-            AuditOutcome::Done | AuditOutcome::Failed => (&mut entries.deeds, KEPT_DEEDS),
-        };
+        let ring = Ring::of(&entry);
+        let kept = &mut entries.rings[ring as usize];
         kept.push_back(entry);
-        if kept.len() as u64 > most {
+        if kept.len() as u64 > ring.kept() {
             kept.pop_front();
         }
         Ok(entries.newest)
@@ -41,10 +39,9 @@ impl AuditLog for MemoryAudit {
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let both = entries.deeds.iter().chain(&entries.refusals).filter(|e| e.position > after);
-        let mut both: Vec<_> = both.cloned().collect();
-        both.sort_by_key(|e| e.position);
-        both.truncate(limit);
-        Ok(both)
+        let mut all: Vec<_> = entries.rings.iter().flatten().filter(|e| e.position > after).cloned().collect();
+        all.sort_by_key(|e| e.position);
+        all.truncate(limit);
+        Ok(all)
     }
 }

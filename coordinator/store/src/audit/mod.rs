@@ -4,8 +4,8 @@
 //! and what the engine does about identities by itself (alarms, approvals by rule, discovery). An entry is made of
 //! names, codes and sentences of our own, never of what a caller sent, so that no secret can come into it.
 //!
-//! Refusals cost their cause nothing, so they are thinned and kept apart from deeds: a flood of them pushes
-//! out older refusals only.
+//! Refusals cost their cause nothing, so they are thinned and kept apart from deeds ([`Ring`]): a flood of them pushes
+//! out older refusals only. So are the certificates that machines ask for: one machine may ask for many.
 
 mod memory;
 
@@ -21,10 +21,45 @@ pub use memory::MemoryAudit;
 use crate::error::StoreError;
 use landfall_edge::gate::{Limiters, Rate, origin};
 
-/// Deeds kept; older ones are dropped. About 30 MiB with the refusals.
-pub const KEPT_DEEDS: u64 = 100_000;
-/// Refusals kept; older ones are dropped.
-pub const KEPT_REFUSALS: u64 = 20_000;
+/// Entries that are kept apart from others: so many of the newest, and one too many pushes out the oldest of its own ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ring {
+    /// What persons and the coordinator did, or failed to do. About 30 MiB with the others.
+    Deeds = 0,
+    /// What was refused.
+    Refusals = 1,
+    /// What machines, and computers that are to become some, did by themselves: enrolments and renewals.
+    Machines = 2,
+}
+
+impl Ring {
+    /// Every ring.
+    pub const ALL: [Self; 3] = [Self::Deeds, Self::Refusals, Self::Machines];
+
+    /// Where an entry belongs.
+    pub fn of(entry: &AuditEntry) -> Self {
+        match entry.outcome {
+            AuditOutcome::Refused => Self::Refusals,
+            AuditOutcome::Done | AuditOutcome::Failed => {
+                let by_machine = entry.who == ANONYMOUS || entry.who.starts_with(MACHINE);
+                if by_machine { Self::Machines } else { Self::Deeds }
+            }
+        }
+    }
+
+    /// How many entries of it are kept.
+    pub const fn kept(self) -> u64 {
+        match self {
+            Self::Deeds => 100_000,
+            Self::Refusals | Self::Machines => 20_000,
+        }
+    }
+}
+
+/// Who it was, where no certificate says it.
+pub const ANONYMOUS: &str = "anonymous";
+/// Stands before the machine's name, where a machine's certificate said who it was; a person's role stands before his.
+pub const MACHINE: &str = "machine/";
 /// Entries in one answer of a back end at most.
 pub const MAX_PAGE: usize = 10_000;
 /// Characters of a field kept: names and paths are shorter, and longer ones from unauthenticated callers are cut.
@@ -36,8 +71,7 @@ const REFUSALS: Rate = Rate::of(Duration::from_secs(60 / PER_SOURCE as u64), Dur
 /// Sources counted separately; all others share one count, so that forged sources cannot fill the memory.
 const SOURCES: usize = 256;
 
-/// Where entries are kept. The back end gives each its position and drops what is over [`KEPT_DEEDS`] and
-/// [`KEPT_REFUSALS`].
+/// Where entries are kept. The back end gives each its position and drops what is over [`Ring::kept`].
 #[async_trait]
 pub trait AuditLog: Send + Sync {
     /// Appends an entry, durable when this returns; answers its position.

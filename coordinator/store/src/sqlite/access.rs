@@ -1,17 +1,17 @@
 //! The audit log and the grants in the same file, and in the same group commit.
 
 use async_trait::async_trait;
-use landfall_api::{AuditEntry, AuditOutcome};
+use landfall_api::AuditEntry;
 use rusqlite::{Connection, params};
 
 use super::{SqliteStore, writer::Batch};
 use crate::error::StoreError;
 use crate::{
     access::{GrantKind, GrantStore},
-    audit::{AuditLog, KEPT_DEEDS, KEPT_REFUSALS},
+    audit::{AuditLog, Ring},
 };
 
-/// The tables. A migration of the store.
+/// The tables. A migration of the store. `refusal` is the entry's [`Ring`]: there were two at first.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE audit (position INTEGER PRIMARY KEY AUTOINCREMENT, refusal INTEGER NOT NULL, json TEXT NOT NULL);
     CREATE INDEX audit_refusals ON audit (refusal, position);
@@ -25,22 +25,21 @@ const DROP_EVERY: u64 = 64;
 fn append(batch: &mut Batch<'_>, entry: &AuditEntry) -> Result<u64, StoreError> {
     let corrupt = |source| StoreError::Corrupt { what: "an audit entry".to_owned(), source };
     let json = serde_json::to_string(entry).map_err(corrupt)?;
-    let refusal = entry.outcome == AuditOutcome::Refused;
     batch
         .transaction
         .prepare_cached("INSERT INTO audit (refusal, json) VALUES (?1, ?2)")?
-        .execute(params![refusal, json])?;
+        .execute(params![Ring::of(entry) as u8, json])?;
     // Positions are rowids: positive.
     let position = batch.transaction.last_insert_rowid().unsigned_abs();
     if position.is_multiple_of(DROP_EVERY) {
-        for (refusal, kept) in [(false, KEPT_DEEDS), (true, KEPT_REFUSALS)] {
+        for ring in Ring::ALL {
             batch
                 .transaction
                 .prepare_cached(
                     "DELETE FROM audit WHERE refusal = ?1 AND position <= (SELECT position FROM audit \
                      WHERE refusal = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
                 )?
-                .execute(params![refusal, kept])?;
+                .execute(params![ring as u8, ring.kept()])?;
         }
     }
     Ok(position)
@@ -110,6 +109,7 @@ impl GrantStore for SqliteStore {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use landfall_api::AuditOutcome;
 
     use super::*;
 
@@ -150,19 +150,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_refusals_pushes_out_refusals_only() {
+    async fn a_flood_pushes_out_entries_of_its_own_ring_only() {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();
         AuditLog::append(&store, entry(AuditOutcome::Done)).await.unwrap();
-        // Written straight, many in one transaction: the bound is the same.
-        let over = KEPT_REFUSALS + 3 * DROP_EVERY;
-        store
-            .writer
-            .submit(move |batch| (0..over).try_for_each(|_| append(batch, &entry(AuditOutcome::Refused)).map(drop)))
-            .await
-            .unwrap();
-        let mut all = AuditLog::list(&store, 0, 100_000).await.unwrap();
-        assert_eq!(all.remove(0).outcome, AuditOutcome::Done, "the deed is older than all of them, and kept");
-        assert!((KEPT_REFUSALS..KEPT_REFUSALS + DROP_EVERY).contains(&(all.len() as u64)), "{}", all.len());
+        let renewed = |who: &str| AuditEntry { who: who.into(), ..entry(AuditOutcome::Done) };
+        let mut flooded = Vec::new();
+        for flood in [entry(AuditOutcome::Refused), renewed("machine/m1")] {
+            flooded.push(Ring::of(&flood));
+            // Written straight, many in one transaction: the bound is the same.
+            let over = Ring::of(&flood).kept() + 3 * DROP_EVERY;
+            store
+                .writer
+                .submit(move |batch| (0..over).try_for_each(|_| append(batch, &flood).map(drop)))
+                .await
+                .unwrap();
+            let all = AuditLog::list(&store, 0, 100_000).await.unwrap();
+            assert_eq!((all[0].position, Ring::of(&all[0])), (1, Ring::Deeds), "older than all of them, and kept");
+            for ring in &flooded {
+                let own = all.iter().filter(|entry| Ring::of(entry) == *ring).count() as u64;
+                assert!((ring.kept()..ring.kept() + DROP_EVERY).contains(&own), "{ring:?}: {own}");
+            }
+        }
+        let rings =
+            ["anonymous", "machine/m1", "admin/ann", "local/root", "coordinator"].map(|who| Ring::of(&renewed(who)));
+        assert_eq!(rings, [Ring::Machines, Ring::Machines, Ring::Deeds, Ring::Deeds, Ring::Deeds]);
     }
 }

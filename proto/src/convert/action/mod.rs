@@ -90,6 +90,8 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Reboot(v1::RebootResult {}) => Self::Reboot,
             Yield::PowerOff(v1::PowerOffResult {}) => Self::PowerOff,
             Yield::Wipe(wire) => Self::Wipe(wire.try_into().within("wipe")?),
+            // It may name no disk: none carried a receipt.
+            Yield::ClearDisks(wire) => Self::Wipe(wipe::result(wire)),
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
             Yield::Exec(wire) => Self::Exec(wire.into()),

@@ -39,8 +39,13 @@ impl TryFrom<v1::WipeResult> for WipeResult {
         if wire.disks.is_empty() {
             return Err(ConvertError::missing("wipe.disks"));
         }
-        Ok(Self { disks: wire.disks.into_iter().map(DiskId::from).collect() })
+        Ok(result(wire))
     }
+}
+
+/// The result as it stands.
+pub(super) fn result(wire: v1::WipeResult) -> WipeResult {
+    WipeResult { disks: wire.disks.into_iter().map(DiskId::from).collect() }
 }
 
 impl From<WipeResult> for v1::WipeResult {
