@@ -29,11 +29,14 @@ pub const VENDOR_DATA: u32 = 8;
 /// Brought `wipe`, in place of `clearDisks`; and `efiBoot`.
 pub const WIPE: u32 = 8;
 
+/// Brought `completes` in the worker's jobs: an agent without it would have no layout that an archive fills make its disks start.
+pub const LAYOUT_COMMIT: u32 = 9;
+
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
 const _: () = assert!(
-    PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= VENDOR_DATA && PROTOCOL >= WIPE,
+    PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= VENDOR_DATA && PROTOCOL >= WIPE && PROTOCOL >= LAYOUT_COMMIT,
     "landfall-api states an older revision"
 );
 

@@ -99,7 +99,7 @@ pub(super) fn is_own(job: &Job, workflow: Uuid) -> bool {
 
 /// Refuses a choice that falls on another disk than before: kernel names and addresses change over a restart, and the action
 /// has begun, or ended, on a disk that is still there. `chosen`: all that the action takes.
-fn not_begun_elsewhere(job: &Job, chosen: &[&DiskId], receipts: &[DiskReceipt]) -> Result<(), Failure> {
+pub(super) fn not_begun_elsewhere(job: &Job, chosen: &[&DiskId], receipts: &[DiskReceipt]) -> Result<(), Failure> {
     let index = job.action.action_index;
     let begun = |found: &&DiskReceipt| {
         let taken = chosen.iter().any(|disk| found.disk.same_disk(disk));

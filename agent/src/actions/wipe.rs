@@ -11,7 +11,11 @@ use landfall_api::{
 };
 use landfall_disk::{Disk, LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
 
-use super::{Machine, authority, chosen_disk::list, final_failure};
+use super::{
+    Machine, authority,
+    chosen_disk::{list, not_begun_elsewhere},
+    final_failure,
+};
 use crate::{
     efi,
     runner::{Failure, Job},
@@ -115,6 +119,10 @@ fn choose(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Chosen, Failu
         if !chosen.iter().any(|(known, _)| known.id.same_disk(&disk.id)) {
             chosen.push((disk, guard));
         }
+    }
+    if !spec.disks.is_empty() && !job.run.force {
+        let ids: Vec<_> = chosen.iter().map(|(disk, _)| &disk.id).collect();
+        not_begun_elsewhere(job, &ids, &machine.disks.receipts().on(&list()?).receipts)?;
     }
     if chosen.is_empty() {
         let text = "no disk carries a receipt of this machine";

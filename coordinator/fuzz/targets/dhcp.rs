@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(twice.count() <= 1, "a machine has one address");
         }
         let mut again = Pool::new(AddressRange { first: FIRST, last: LAST }, vec![server.address]).expect("a range");
-        again.restore(kept.clone());
+        again.restore(kept.clone(), u64::MAX);
         assert_eq!(again.kept(), kept, "a restart forgets nothing");
     }
 });

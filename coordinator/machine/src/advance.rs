@@ -139,7 +139,9 @@ pub(crate) fn advance(step: &mut Step<'_>, which: Which, events: Vec<run::Event>
         }
     }
     // Most events move an action on, and say nothing of the machine: its document is not even copied.
-    let told = !before.status.as_ref().is_some_and(|before| derive::says_the_same(before, &status));
+    // (Without an event the start asks whether the two are in line.)
+    let same = before.status.as_ref().is_some_and(|before| derive::says_the_same(before, &status));
+    let told = events.is_empty() || !same;
     workflow.status = Some(status);
     derive::workflow(workflow, now.wall);
     step.stores_workflow(which);

@@ -16,6 +16,13 @@ pub struct PartitionType {
     pub name: &'static str,
 }
 
+impl PartitionType {
+    /// Whether firmware starts what is on it, or a boot loader does.
+    pub(crate) fn starts(&self) -> bool {
+        [ESP, BIOS_BOOT, BOOT, ROOT_X86_64, ROOT_AARCH64].contains(self)
+    }
+}
+
 const fn kind(gpt: u128, mbr: u8, name: &'static str) -> PartitionType {
     PartitionType { gpt: Uuid::from_u128(gpt), mbr, name }
 }

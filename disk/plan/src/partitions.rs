@@ -36,6 +36,13 @@ pub struct DiskPlan {
     pub partitions: Vec<PlannedPartition>,
 }
 
+impl DiskPlan {
+    /// Whether the system starts from this disk: its table comes after those of the others.
+    pub fn starts(&self) -> bool {
+        self.partitions.iter().any(|partition| partition.active || partition.kind.starts())
+    }
+}
+
 /// One entry of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPartition {

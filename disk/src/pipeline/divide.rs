@@ -10,10 +10,15 @@ use super::{
     Order,
     commit::{last_read_back, put, there},
     device_io,
-    invalidate::{invalidate, mark_error, stamped},
+    invalidate::{invalidate, mark_error, retire, stamped},
     kept_of, unreadable,
 };
-use crate::{BlockDevice, NewTable, Observer, WriteError, exact, forgiving::Forgiving, gpt::Old, receipt, signature};
+use crate::{
+    BlockDevice, NewTable, Observer, WriteError, exact,
+    forgiving::Forgiving,
+    gpt::{Old, Piece},
+    receipt, signature,
+};
 
 /// How long a partition may be open that nothing uses: 5 s.
 const BUSY_LOOKS: u32 = 50;
@@ -92,16 +97,21 @@ pub fn finish_device(device: &dyn BlockDevice, table: &NewTable, order: &Order<'
     Ok(done)
 }
 
-/// Makes a disk that was finished start nothing until it is finished again. Its receipt then says *intent*: *done* counts only
-/// while LBA 0 is in place.
+/// Makes a disk that was finished start nothing until it is finished again: LBA 0 goes, and then what leads firmware to its
+/// partitions without it. Its receipt then says *intent*: *done* counts only while LBA 0 is in place.
 ///
 /// # Errors
 /// [`WriteError`] of the device; the disk is then as it was, or starts nothing.
 pub(crate) fn hold_back_device(device: &dyn BlockDevice, order: &Order<'_>) -> Result<(), WriteError> {
+    let sector = device.logical_sector();
+    let old = Old::read(device, sector).map_err(unreadable(order.device, "read the partition table of"))?;
     (order.may_act)()?;
-    let first = 0..u64::from(device.logical_sector());
-    exact::zero(device, first).map_err(device_io(order.device, "clear LBA 0 of"))?;
-    device.flush().map_err(device_io(order.device, "flush the clearing of LBA 0 of"))
+    exact::zero(device, 0..u64::from(sector)).map_err(device_io(order.device, "clear LBA 0 of"))?;
+    device.flush().map_err(device_io(order.device, "flush the clearing of LBA 0 of"))?;
+    there(device, order, &[Piece { offset: 0, bytes: vec![0; sector as usize] }])?;
+    (order.may_act)()?;
+    // A table of the old kind is in LBA 0 alone.
+    if old.table.is_some() { retire(device, &old, order).map(drop) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -111,7 +121,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{ReadAt, TableKind, receipt::tests::mark};
+    use crate::{ReadAt, TableKind, judge::Findings, receipt::tests::mark};
 
     #[derive(Debug, PartialEq)]
     enum Did {
@@ -189,6 +199,7 @@ mod tests {
             assert_eq!(state(), Some(ReceiptState::Done));
             hold_back_device(&device, &order).unwrap();
             assert_eq!(state(), Some(ReceiptState::Intent));
+            assert!(!Findings::of(&device.0.lock().unwrap().0, 512).unwrap().anything_boots());
         }
     }
 }

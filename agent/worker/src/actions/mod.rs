@@ -33,7 +33,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
                 context.report.info("/etc/fstab of the new system says what the layout has");
             }
             if let Some(held_back) = held_back {
-                held_back.finish(context.report)?;
+                held_back.finish(context.target, context.report)?;
             }
             Ok(unpacked)
         }

@@ -85,7 +85,7 @@ fn lay_out(
     // Every later action does this; what it would stumble over is found now, while a repetition still makes everything anew.
     layout.mount(context.target)?.close()?;
     if !stands && context.job.completes {
-        finish::all(&requests, report)?;
+        finish::all(&layout, &requests, report)?;
     } else if !stands {
         report.info("the disks start nothing until the last archive is unpacked");
     }

@@ -102,9 +102,11 @@ impl Pool {
         })
     }
 
-    /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out.
-    pub fn restore(&mut self, kept: impl IntoIterator<Item = (Ipv4Addr, Lease)>) {
+    /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out. None ends later than
+    /// `latest`: one that does is of a time at which the clock was ahead, and would keep its address for as long.
+    pub fn restore(&mut self, kept: impl IntoIterator<Item = (Ipv4Addr, Lease)>, latest: u64) {
         for (address, lease) in kept {
+            let lease = Lease { until: lease.until.min(latest), ..lease };
             if !self.usable(address) || self.leases.contains_key(&address) {
                 continue;
             }
@@ -311,6 +313,17 @@ mod tests {
     }
 
     #[test]
+    fn no_lease_of_a_clock_ahead_keeps_its_address() {
+        let mut before = pool(200);
+        let address = before.offer(known(1), None, 10_000_000).unwrap();
+        assert!(before.bind(known(1), address, HOUR, 10_000_000));
+        let mut after = pool(200);
+        after.restore(before.kept(), 7200);
+        assert_eq!(after.holder(address, 7199), Some(known(1).mac));
+        assert_eq!(after.holder(address, 7200), None);
+    }
+
+    #[test]
     fn a_full_range_gives_nothing_until_a_lease_ends() {
         let mut pool = pool(12); // 10.0.0.10 and 10.0.0.12; .11 is excluded
         for n in 1..=2 {
@@ -394,7 +407,7 @@ mod tests {
                     4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
                     _ => {
                         pool = self::pool(18);
-                        pool.restore(file.clone());
+                        pool.restore(file.clone(), u64::MAX);
                     }
                 }
                 if pool.revision() != revision {

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use landfall_api::MacAddr;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::bootfile::{ARM64_LOADER, BootServer};
 use super::full::{self, Network};
 use super::lease_file::LeaseFile;
-use super::leases::Pool;
+use super::leases::{DECLINED_LIFE, Pool};
 #[cfg(test)]
 use super::leases::{Lease, LeaseState};
 use super::packet::{Client, Request};
@@ -39,27 +39,52 @@ const MAX_PACKET: usize = 1500;
 
 /// The addresses that the full server has leased, shared with code that looks up the holder of one.
 #[derive(Debug, Clone)]
-pub struct Leases(Arc<Mutex<Pool>>);
+pub struct Leases {
+    pool: Arc<Mutex<Pool>>,
+    clock: Clock,
+}
+
+/// Seconds since 1970 as the wall's clock had them at the start, counted on by a clock that is never set: whatever sets the
+/// other one ends no lease early, and none years late.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    started: u64,
+    at: Instant,
+}
+
+impl Clock {
+    #[allow(clippy::disallowed_methods, reason = "an edge: leases are dated for the next start")]
+    fn start() -> Self {
+        // Before 1970 every lease counts as just begun, which is harmless.
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Self { started, at: Instant::now() }
+    }
+
+    fn now(self) -> u64 {
+        self.started + self.at.elapsed().as_secs()
+    }
+}
 
 impl Leases {
     /// Leases that hold for an hour, for tests.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(given: [(Ipv4Addr, MacAddr); N]) -> Self {
-        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: unix_now() + 3600, unknown: false };
+        let clock = Clock::start();
+        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: clock.now() + 3600, unknown: false };
         let range = AddressRange { first: Ipv4Addr::new(10, 77, 0, 1), last: Ipv4Addr::new(10, 77, 0, 254) };
         let mut pool = Pool::new(range, Vec::new()).expect("254 addresses are few");
-        pool.restore(given.map(|(address, mac)| (address, lease(mac))));
-        Self(Arc::new(Mutex::new(pool)))
+        pool.restore(given.map(|(address, mac)| (address, lease(mac))), u64::MAX);
+        Self { pool: Arc::new(Mutex::new(pool)), clock }
     }
 
     /// The Ethernet address that holds this address now.
     pub fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
-        self.lock().holder(address, unix_now())
+        self.lock().holder(address, self.clock.now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
         // Every change of the pool is complete in itself: a panic elsewhere leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -206,7 +231,8 @@ impl DhcpService {
                 let (outcome, kept) = {
                     let mut pool = leases.lock();
                     let before = pool.revision();
-                    let outcome = full::answer(request, standing, &mut pool, network, &self.server, unix_now());
+                    let now = leases.clock.now();
+                    let outcome = full::answer(request, standing, &mut pool, network, &self.server, now);
                     (outcome, (pool.revision() != before).then(|| pool.kept()))
                 };
                 if let Some(kept) = kept {
@@ -268,8 +294,10 @@ fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
         .map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;
     let file = LeaseFile::new(&config.data_dir);
     let kept = file.load().map_err(|source| DhcpError::Leases { path: file.path().to_owned(), source })?;
-    pool.restore(kept);
-    Ok(Mode::Full { leases: Leases(Arc::new(Mutex::new(pool))), network, file })
+    let clock = Clock::start();
+    // A lease is kept for twice its time at most, see `Pool::bind`.
+    pool.restore(kept, clock.now() + 2 * network.lease.as_secs().max(DECLINED_LIFE.as_secs()));
+    Ok(Mode::Full { leases: Leases { pool: Arc::new(Mutex::new(pool)), clock }, network, file })
 }
 
 /// Off the async threads, and before the client gets its answer. A full disk must not lock every machine out: the address comes
@@ -293,10 +321,4 @@ fn log_silence(request: &Request, reason: &Silence, port: u16) {
             left_out
         );
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "an edge: leases are dated for the next start")]
-fn unix_now() -> u64 {
-    // Before 1970 every lease counts as just begun, which is harmless.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

@@ -22,14 +22,18 @@ pub(super) fn known_done(workflow: Uuid, status: &WorkflowStatus) -> impl Iterat
     status.expected_receipts.iter().filter(move |r| is_own(workflow, status, r) && is_done(r))
 }
 
-/// A receipt of this workflow replaces the known one of its disk; `done` is never reverted.
+/// A receipt of this workflow replaces the known one of its disk. `done` is not reverted, but by a layout that is open again.
 pub(super) fn note_receipt(workflow: Uuid, status: &mut WorkflowStatus, new: &DiskReceipt) {
     if !is_own(workflow, status, new) {
         return;
     }
     let same = |known: &DiskReceipt| known.disk.same_disk(&new.disk);
     let index = new.receipt.action_index;
-    if known_done(workflow, status).any(|known| same(known) && known.receipt.action_index == index) {
+    let is_same = |known: &DiskReceipt| {
+        let of = |receipt: &DiskReceipt| (receipt.receipt.workflow_uid, receipt.receipt.action_index);
+        same(known) && of(known) == of(new)
+    };
+    if !is_open_layout(status, index as usize) && known_done(workflow, status).any(is_same) {
         return;
     }
     status.expected_receipts.retain(|known| !same(known));
@@ -45,10 +49,16 @@ pub fn has_begun_to_write(workflow: Uuid, status: &WorkflowStatus, index: usize)
 /// Whether a disk that this action is known to have finished may say that it is not: an interrupted layout is made anew on all its
 /// disks, and one that is filled again starts nothing until that has ended.
 pub(super) fn may_be_open(status: &WorkflowStatus, index: usize) -> bool {
-    let Some(action) = status.action(index) else { return false };
-    let is = |at: usize, kind: fn(&ActionSpec) -> bool| status.action(at).is_some_and(|a| kind(&a.action.spec));
-    let filled = || frontier(status).into_iter().any(|at| is(at, |spec| matches!(spec, ActionSpec::Unpack(_))));
-    !action.is_over() || is(index, |spec| matches!(spec, ActionSpec::Storage(_))) && filled()
+    status.action(index).is_some_and(|action| !action.is_over()) || is_open_layout(status, index)
+}
+
+/// Whether a layout is still made, or an archive is still to be unpacked to it.
+fn is_open_layout(status: &WorkflowStatus, index: usize) -> bool {
+    let Some(action) = status.action(index).filter(|a| matches!(a.action.spec, ActionSpec::Storage(_))) else {
+        return false;
+    };
+    let fills = |a: &&ActionStatus| matches!(&a.action.spec, ActionSpec::Unpack(unpack) if unpack.disk.is_none());
+    !action.is_over() || status.actions.iter().skip(index + 1).filter(fills).any(|a| !a.is_over())
 }
 
 /// A write that had begun and left no receipt may have been committed: an image whose table has no room for a receipt

@@ -326,7 +326,10 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, index: usize, problem: &Problem, retryable: bool) {
-        let done = known_done(self.context.workflow_uid, &self.state).any(|r| r.receipt.action_index as usize == index);
+        // The receipt of a layout's first disk says nothing of its others.
+        let writes = self.state.action(index).is_some_and(is_write);
+        let done = writes
+            && known_done(self.context.workflow_uid, &self.state).any(|r| r.receipt.action_index as usize == index);
         let (now, ending) = (self.now, self.state.ending);
         let Some(action) = self.state.action_mut(index) else { return };
         action.problem = Some(problem.clone());

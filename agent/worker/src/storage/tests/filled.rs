@@ -33,7 +33,7 @@ fn a_layout_starts_nothing_until_its_last_fill_has_ended() {
     let mounted = held_back.layout.mount(target.path()).unwrap();
     fs::write(mounted.root().join("boot/file"), "x").unwrap();
     assert_eq!(stands(&device), (ReceiptState::Intent, false));
-    held_back.finish(&report).unwrap();
+    held_back.finish(target.path(), &report).unwrap();
     mounted.close().unwrap();
     assert_eq!(stands(&device), (ReceiptState::Done, true));
     let receipt = read_receipt(&device.path).unwrap().unwrap();
@@ -42,9 +42,9 @@ fn a_layout_starts_nothing_until_its_last_fill_has_ended() {
     // The power was cut before the end was reported.
     let again = HeldBack::of(&context).unwrap().unwrap();
     let disk = landfall_disk::RealDevice::open_read_only(&device.path).unwrap();
-    assert!(!Findings::of(&disk, 512).unwrap().uefi_boots());
+    assert!(!Findings::of(&disk, 512).unwrap().anything_boots());
     assert_eq!(stands(&device).0, ReceiptState::Intent);
-    again.finish(&report).unwrap();
+    again.finish(target.path(), &report).unwrap();
     assert_eq!(stands(&device), (ReceiptState::Done, true));
     let mounted = again.layout.mount(target.path()).unwrap();
     assert_eq!(fs::read_to_string(mounted.root().join("boot/file")).unwrap(), "x");

@@ -81,9 +81,35 @@ fn a_layout_that_is_filled_again_starts_nothing_meanwhile() {
     story.then(report(2, 1, 2, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
     assert_eq!(story.then(connected(3, vec![receipt(ReceiptState::Done)])), assign(1, 3));
     assert_eq!(story.then(connected(4, vec![receipt(ReceiptState::Intent)])), assign(1, 4));
+    assert_eq!(story.state.expected_receipts, [receipt(ReceiptState::Intent)], "as the disk says");
+    story.then(report(4, 1, 4, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
     story.does(4, 1, 4);
     story.then(connected(5, vec![receipt(ReceiptState::Intent)]));
     assert_eq!(story.state.problem.unwrap().code, ErrorCode::ReceiptMismatch, "nothing fills it any more");
+}
+
+#[test]
+fn a_layout_may_be_open_before_its_archive_is_due() {
+    let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}});
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let root = json!({"name": "root", "unpack": {"url": "http://h/root.tar", "digest": digest}});
+    let mut story = Story::of(super::list(json!([layout, {"name": "look", "hold": {"message": ""}}, root])));
+    story.then(connected(1, vec![]));
+    story.does(1, 0, 1);
+    // The agent went on alone, filled the layout, and was filling it again when the power went.
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Done)])), assign(1, 2));
+    assert_eq!(story.then(connected(3, vec![receipt(ReceiptState::Intent)])), assign(1, 3));
+}
+
+#[test]
+fn one_finished_disk_is_no_finished_layout() {
+    let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}});
+    let mut story = Story::of(super::list(json!([layout, {"name": "stop", "hold": {"message": ""}}])));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Done)])), assign(0, 2));
+    let problem = Problem::new(ErrorCode::LeaseExpired, "the lease ended");
+    assert_eq!(story.then(report(2, 0, 2, EventBody::Failed { problem, retryable: true })), assign(0, 3));
 }
 
 #[test]
