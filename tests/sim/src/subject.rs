@@ -153,10 +153,15 @@ impl Subject {
     /// # Errors
     /// They cannot be listed.
     pub async fn succeeded(&self) -> Result<usize> {
-        let listed = self.api.get(format!("{API}/workflows")).send().await?.error_for_status()?.text().await?;
-        let listed: Value = serde_json::from_str(&listed)?;
-        let runs = listed["items"].as_array().context("no list of workflows")?;
-        Ok(runs.iter().filter(|run| run["status"]["phase"] == "Succeeded").count())
+        let (mut succeeded, mut query) = (0, String::new());
+        loop {
+            let page = self.api.get(format!("{API}/workflows{query}")).send().await?.error_for_status()?.text().await?;
+            let page: Value = serde_json::from_str(&page)?;
+            let runs = page["items"].as_array().context("no list of workflows")?;
+            succeeded += runs.iter().filter(|run| run["status"]["phase"] == "Succeeded").count();
+            let Some(next) = page["metadata"]["continue"].as_str() else { return Ok(succeeded) };
+            query = format!("?continue={next}");
+        }
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<()> {
