@@ -2,6 +2,7 @@
 
 mod access;
 mod bounds;
+mod facts;
 mod failures;
 mod phone_home;
 mod service;

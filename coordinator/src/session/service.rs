@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::{
     access::{self, Admitted},
-    bounds,
+    bounds, facts,
     failures::Failures,
     status, stream,
 };
@@ -55,6 +55,8 @@ pub(super) struct AgentApi {
     telemetry: Limiters<Uuid>,
     /// See [`stream::TURNS`].
     turns: Arc<Semaphore>,
+    /// See [`facts::RATE`].
+    facts: Arc<Limiters<Uuid>>,
 }
 
 impl AgentApi {
@@ -64,6 +66,7 @@ impl AgentApi {
             failures: Failures::default(),
             telemetry: Limiters::new(ITEMS, SPOKEN),
             turns: Arc::new(Semaphore::new(stream::TURNS)),
+            facts: Arc::new(Limiters::new(facts::RATE, SPOKEN)),
         }
     }
 }
@@ -152,7 +155,8 @@ impl AgentService for AgentApi {
         let (down, answers) = mpsc::channel(DOWN);
         let engine = self.engine.clone();
         // Ends with the connection: either half failing ends it, and every wait in it is bounded.
-        tokio::spawn(stream::run(engine, self.turns.clone(), machine, address, request.into_inner(), down));
+        let facts = facts::Facts::new(self.facts.clone(), machine.uid);
+        tokio::spawn(stream::run(engine, self.turns.clone(), facts, machine, address, request.into_inner(), down));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 

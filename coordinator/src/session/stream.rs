@@ -21,7 +21,7 @@ use tokio::{
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
-use super::{access, bounds, status};
+use super::{access, bounds, facts::Facts, status};
 use crate::{
     engine::{Engine, Opened},
     tls::{MachineCert, Peer},
@@ -47,6 +47,7 @@ type Down = mpsc::Sender<Result<SessionResponse, Status>>;
 pub(super) async fn run(
     engine: Engine,
     turns: Arc<Semaphore>,
+    facts: Facts,
     certificate: MachineCert,
     address: String,
     mut up: Streaming<SessionRequest>,
@@ -63,7 +64,8 @@ pub(super) async fn run(
     let epoch = opened.epoch;
     metrics().sessions_opened.add(1);
     let _counted = metrics().sessions.hold();
-    let mut session = Session { engine: engine.clone(), turns, certificate, machine, epoch, down, fenced: false };
+    let mut session =
+        Session { engine: engine.clone(), turns, facts, certificate, machine, epoch, down, fenced: false };
     let why = match session.serve(opened, &mut up).await {
         Ok(why) => why,
         Err(problem) => {
@@ -166,6 +168,7 @@ fn end_of_stream(quiet: Duration, heartbeat: Duration) -> String {
 struct Session {
     engine: Engine,
     turns: Arc<Semaphore>,
+    facts: Facts,
     certificate: MachineCert,
     machine: Uuid,
     epoch: u64,
@@ -251,12 +254,16 @@ impl Session {
                 }
                 ToCoordinator::Heartbeat(vitals) => {
                     self.engine.sessions().heartbeat(self.machine, self.epoch, vitals).await?;
+                    self.write_facts().await?;
                 }
                 ToCoordinator::Disks(report) => {
                     let _turn = self.turns.acquire().await;
                     Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
                 }
-                ToCoordinator::Facts(facts) => self.engine.sessions().facts(self.machine, self.epoch, *facts).await?,
+                ToCoordinator::Facts(facts) => {
+                    self.facts.put(facts);
+                    self.write_facts().await?;
+                }
                 ToCoordinator::Checked { list_uid, problem } => {
                     self.engine.requests().checked(self.machine, list_uid, problem.map(|problem| *problem));
                 }
@@ -268,6 +275,13 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    async fn write_facts(&mut self) -> Result<(), Problem> {
+        match self.facts.due() {
+            Some(facts) => Box::pin(self.engine.sessions().facts(self.machine, self.epoch, *facts)).await,
+            None => Ok(()),
+        }
     }
 
     /// Durable first, then acknowledged: the last of each attempt stands for all before it.

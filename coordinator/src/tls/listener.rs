@@ -5,7 +5,8 @@
 //! | connections without a certificate, and handshakes | all | [`ANONYMOUS`] |
 //! | | one address (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
 //! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
-//! | | one machine or operator | [`MEMBERS_EACH`] |
+//! | | one operator | [`MEMBERS_EACH`] |
+//! | | one machine | [`MACHINE_EACH`] |
 //! | a handshake | everybody | [`HANDSHAKE_LIMIT`] |
 //! | from the handshake to the end of the first request's headers | everybody | [`super::serve`] |
 //!
@@ -42,10 +43,14 @@ use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each
 pub const ANONYMOUS: usize = 1024;
 /// Of them, those of one address. A whole site may come through one.
 pub const ANONYMOUS_EACH: usize = 768;
-/// Connections of machines and operators; a machine has one, and two for a moment when it comes back.
+/// Connections of machines and operators.
 pub const MEMBERS: usize = 12 * 1024;
-/// Of them, those of one machine or operator.
+/// Of them, those of one operator.
 pub const MEMBERS_EACH: usize = 64;
+/// And those of one machine: it has one, and what it left behind when its network failed is noticed within a minute. Each of its
+/// requests may hold a message of 1 MiB that never ends, so what one machine holds is this, times its streams
+/// ([`super::serve`]).
+pub const MACHINE_EACH: usize = 8;
 /// A connection that is quiet for so long without a request gives way when all places are taken.
 pub const QUIET: Duration = Duration::from_secs(2);
 /// One with a request under way, likewise: a session is heard every few seconds, a watch four times a minute.
@@ -77,6 +82,13 @@ impl Member {
             Peer::Machine(machine) => Some(Self::Machine(machine.uid)),
             Peer::Operator(operator) => Some(Self::Operator(operator.name.clone())),
             Peer::Anonymous | Peer::Local { .. } => None,
+        }
+    }
+
+    const fn most(&self) -> usize {
+        match self {
+            Self::Machine(_) => MACHINE_EACH,
+            Self::Operator(_) => MEMBERS_EACH,
         }
     }
 }
@@ -195,7 +207,7 @@ impl Door {
         let Some(member) = member else {
             return serve::connection(stream, info, &seat, router, stop).await;
         };
-        match self.members.try_admit(&member, MEMBERS_EACH) {
+        match self.members.try_admit(&member, member.most()) {
             Admission::Admitted(own) => {
                 stream.get_mut().0.sit(Arc::clone(own.seat()));
                 drop(place);

@@ -44,8 +44,20 @@ struct Windows {
 
 /// A client without a certificate: one small request at a time is what there is to say.
 const ANONYMOUS: Windows = Windows { streams: 8, stream: 16 << 10, connection: 64 << 10, send: 64 << 10 };
-/// A session, its telemetry, and what is fetched beside them; an operator's watches.
+/// An operator's watches and requests.
 const MEMBER: Windows = Windows { streams: 64, stream: 64 << 10, connection: 256 << 10, send: 128 << 10 };
+/// A session, its telemetry, a renewal, and what is fetched beside them.
+const MACHINE: Windows = Windows { streams: 8, ..MEMBER };
+
+impl Windows {
+    const fn of(peer: &Peer) -> &'static Self {
+        match peer {
+            Peer::Anonymous => &ANONYMOUS,
+            Peer::Machine(_) => &MACHINE,
+            Peer::Operator(_) | Peer::Local { .. } => &MEMBER,
+        }
+    }
+}
 
 /// Serves one connection until it ends, falls idle, gives way to another, or the port stops.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -56,7 +68,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
     stop: CancellationToken,
 ) {
     let anonymous = info.peer == Peer::Anonymous;
-    let remote = info.remote;
+    let (remote, windows) = (info.remote, Windows::of(&info.peer));
     let requests = Arc::clone(seat);
     let service = service_fn(move |request: Request<Incoming>| {
         let busy = requests.begin();
@@ -69,7 +81,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
             Ok::<_, Infallible>(response.map(|body: Body| Held::answer(body, busy)))
         }
     });
-    let builder = builder(if anonymous { &ANONYMOUS } else { &MEMBER });
+    let builder = builder(windows);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -107,4 +119,55 @@ fn builder(windows: &Windows) -> Builder<TokioExecutor> {
         // Cannot truncate: it is a constant of a few thousand.
         .max_header_list_size(HEADER_BYTES as u32);
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use jiff::Timestamp;
+    use landfall_api::Role;
+    use landfall_edge::gate::{Admission, Gate, Limits};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::tls::{MachineCert, OperatorCert};
+
+    /// What a server's first frame says of that setting.
+    async fn setting(client: &mut DuplexStream, wanted: u16) -> u32 {
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let mut head = [0; 9];
+        client.read_exact(&mut head).await.unwrap();
+        let mut settings = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+        client.read_exact(&mut settings).await.unwrap();
+        let value = |setting: &[u8]| u32::from_be_bytes(setting[2..].try_into().unwrap());
+        let of = |setting: &&[u8]| u16::from_be_bytes([setting[0], setting[1]]) == wanted;
+        settings.chunks(6).find(of).map(value).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_as_many_streams_as_its_peer_needs() {
+        let machine = Peer::Machine(MachineCert {
+            name: "m1".into(),
+            uid: Uuid::from_u128(1),
+            key_fingerprint: String::new(),
+            serial_hex: String::new(),
+            not_after: Timestamp::MAX,
+        });
+        let (made, not_after) = (Timestamp::MIN, Timestamp::MAX);
+        let operator = Peer::Operator(OperatorCert { name: "ann".into(), role: Role::Admin, made, not_after });
+        for (peer, streams) in [(Peer::Anonymous, 8), (machine, 8), (operator, 64)] {
+            let (mut client, server) = tokio::io::duplex(4096);
+            let info = ConnectionInfo { peer, remote: SocketAddr::from(([10, 77, 0, 9], 1)) };
+            let gate = Gate::new(Limits { total: 1, waiting: FIRST_REQUEST, stalled: FIRST_REQUEST });
+            let Admission::Admitted(place) = gate.try_admit(&0, 1) else { panic!("it is free") };
+            let stop = CancellationToken::new();
+            let served = tokio::spawn(async move { connection(server, info, place.seat(), Router::new(), stop).await });
+            // SETTINGS_MAX_CONCURRENT_STREAMS.
+            assert_eq!(setting(&mut client, 3).await, streams);
+            drop(client);
+            served.await.unwrap();
+        }
+    }
 }
