@@ -170,23 +170,37 @@ impl Documents {
     /// # Errors
     /// [`Problem`] with code `NotFound` or `MachineBusy`.
     pub async fn delete(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
+        self.delete_if(kind, name, who, None).await
+    }
+
+    /// The same, of the document with that `resourceVersion` alone, where one is stated.
+    ///
+    /// # Errors
+    /// As [`Documents::delete`], and `Conflict`.
+    pub async fn delete_if(
+        &self,
+        kind: Kind,
+        name: &str,
+        who: &str,
+        version: Option<u64>,
+    ) -> Result<Document, Problem> {
         let Some(found) = self.fleet.store().documents().get(kind, name).await? else {
             return Err(self.fleet.not_found(kind, name).await);
         };
         match &found {
-            Document::Secret(_) => self.vault.delete(name).await,
+            Document::Secret(_) => self.vault.delete(name, version).await,
             Document::Template(_) | Document::EnrolmentRule(_) => {
-                Ok(self.fleet.store().documents().delete(kind, name).await?)
+                Ok(self.fleet.store().documents().delete_if(kind, name, version).await?)
             }
             Document::Machine(_) => {
                 let by = Authority { person: who.to_owned(), at: self.fleet.now(), force: false };
-                self.requests.delete_machine(name, &by).await
+                self.requests.delete_machine(name, &by, version).await
             }
             Document::Workflow(workflow) => {
                 if is_open(workflow) {
                     return Err(busy(&workflow.spec.machine, name));
                 }
-                self.removals.forget_workflow(workflow).await
+                self.removals.forget_workflow_if(workflow, version).await
             }
         }
     }

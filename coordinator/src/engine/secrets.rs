@@ -15,7 +15,7 @@ use landfall_api::{
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, internal};
-use landfall_store::Store;
+use landfall_store::{Store, StoreError};
 
 use crate::workflow::{SecretRef, references, resolve};
 
@@ -156,8 +156,13 @@ impl Vault {
     }
 
     /// Removes a secret's values, then its document.
-    pub(super) async fn delete(&self, name: &str) -> Result<Document, Problem> {
+    pub(super) async fn delete(&self, name: &str, version: Option<u64>) -> Result<Document, Problem> {
         let _one_at_a_time = self.changes.lock().await;
+        // The values go first, so the version is looked at before; whatever changes it waits here.
+        let stored = self.document(name).await?.map_or(0, |secret| secret.metadata.resource_version);
+        if let Some(given) = version.filter(|version| *version != stored) {
+            return Err(StoreError::Conflict { kind: Kind::Secret, name: name.to_owned(), stored, given }.into());
+        }
         drop(self.store.secrets().consume(&store_name(name), self.clock.wall()).await?);
         Ok(self.store.documents().delete(Kind::Secret, name).await?)
     }

@@ -97,7 +97,9 @@ pub(super) async fn delete(
     if if_match != IfMatch::Absent {
         if_match.check(coordinator.store.documents().get(kind, &name).await?.as_ref())?;
     }
-    let document = coordinator.engine.documents().delete(kind, &name, &operator.name).await?;
+    // Compared again when it is deleted: it may change in between.
+    let deleted = coordinator.engine.documents().delete_if(kind, &name, &operator.name, if_match.version()).await;
+    let document = deleted.map_err(|problem| if_match.refused(problem))?;
     tracing::info!(service = "operator", by = operator.name, document = document.reference(), "deleted");
     Ok(Json(document))
 }
@@ -128,10 +130,7 @@ pub(super) async fn apply(
         document.metadata_mut().resource_version = version;
     }
     let applied = coordinator.engine.documents().apply(document, &operator.name, query.dry_run).await;
-    let (object, outcome) = applied.map_err(|problem| match if_match.version() {
-        Some(_) if problem.code == ErrorCode::Conflict => precondition::failed(problem),
-        _ => problem.into(),
-    })?;
+    let (object, outcome) = applied.map_err(|problem| if_match.refused(problem))?;
     let about = About { subject: object.reference(), detail: outcome.to_string() };
     Ok((Extension(about), Json(ApplyResponse { outcome, object })))
 }

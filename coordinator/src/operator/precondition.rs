@@ -57,6 +57,14 @@ impl IfMatch {
         Err(failed(Problem::new(ErrorCode::Conflict, format!("{is}; {wanted}"))))
     }
 
+    /// What the engine refused: where it compared the version, a precondition failed.
+    pub(super) fn refused(self, problem: Problem) -> Refusal {
+        match self.version() {
+            Some(_) if problem.code == ErrorCode::Conflict => failed(problem),
+            _ => problem.into(),
+        }
+    }
+
     /// The version that a change must replace.
     pub(super) fn version(self) -> Option<u64> {
         match self {
@@ -67,7 +75,7 @@ impl IfMatch {
 }
 
 /// 412, with what to do.
-pub(super) fn failed(problem: Problem) -> Refusal {
+fn failed(problem: Problem) -> Refusal {
     let problem = problem.hint("GET the document again, repeat the change on it, and send its ETag");
     Refusal::with_status(StatusCode::PRECONDITION_FAILED, problem)
 }

@@ -88,6 +88,28 @@ async fn the_generation_changes_exactly_with_the_spec() {
 }
 
 #[tokio::test]
+async fn only_the_stated_version_is_deleted() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let mut changed = documents.create(machine("m1")).await.unwrap();
+        let first = changed.metadata().resource_version;
+        changed.metadata_mut().labels.insert("rack".into(), "r7".into());
+        let second = documents.update(changed).await.unwrap();
+        let refused = documents.delete_if(Kind::Machine, "m1", Some(first)).await.unwrap_err();
+        let stored = second.metadata().resource_version;
+        assert!(
+            matches!(refused, StoreError::Conflict { stored: is, given, .. } if (is, given) == (stored, first)),
+            "{refused}"
+        );
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap(), Some(second.clone()));
+        assert_eq!(documents.delete_if(Kind::Machine, "m1", Some(stored)).await.unwrap(), second);
+        let gone = documents.delete_if(Kind::Machine, "m1", Some(stored)).await.unwrap_err();
+        assert!(matches!(gone, StoreError::NotFound { .. }), "{gone}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn names_are_unique_and_new_documents_have_new_uids() {
     on_each(async |store| {
         let first = store.documents().create(machine("m1")).await.unwrap();

@@ -219,9 +219,9 @@ impl DocumentStore for MemoryStore {
         })
     }
 
-    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         self.change(kind, name, |stored, revision| match stored {
-            Some(stored) => Ok(rules::deleted(stored, Timestamp::now(), revision)),
+            Some(stored) => rules::deleted(stored, version, Timestamp::now(), revision),
             None => Err(StoreError::NotFound { kind, name: name.to_owned() }),
         })
     }

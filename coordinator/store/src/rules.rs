@@ -55,18 +55,32 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
 }
 
 /// The result of a deletion: the document is removed, or only marked while a finalizer remains.
-pub(super) fn deleted(stored: &Document, now: Timestamp, revision: u64) -> Written {
+pub(super) fn deleted(
+    stored: &Document,
+    version: Option<u64>,
+    now: Timestamp,
+    revision: u64,
+) -> Result<Written, StoreError> {
+    let is = stored.metadata().resource_version;
+    if let Some(given) = version.filter(|version| *version != is) {
+        return Err(StoreError::Conflict {
+            kind: stored.kind(),
+            name: stored.metadata().name.clone(),
+            stored: is,
+            given,
+        });
+    }
     let mut document = stored.clone();
     if document.metadata().finalizers.is_empty() {
-        return Written::As(ChangeOp::Deleted, document);
+        return Ok(Written::As(ChangeOp::Deleted, document));
     }
     let metadata = document.metadata_mut();
     if metadata.deletion_timestamp.is_some() {
-        return Written::Same;
+        return Ok(Written::Same);
     }
     metadata.deletion_timestamp = Some(now);
     metadata.resource_version = revision;
-    Written::As(ChangeOp::Modified, document)
+    Ok(Written::As(ChangeOp::Modified, document))
 }
 
 /// Whether both want the same.

@@ -56,7 +56,14 @@ pub trait DocumentStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
-    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError>;
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        self.delete_if(kind, name, None).await
+    }
+    /// The same, of the document with that `resourceVersion` alone, where one is stated.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Conflict`].
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError>;
     /// The newest `limit` changes of what people decide about a document (see `journal`), oldest first; also of one that
     /// is gone. Kept within [`crate::HISTORY_PER_DOCUMENT`].
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError>;

@@ -42,7 +42,17 @@ impl Removals {
     }
 
     pub(in crate::engine) async fn forget_workflow(&self, workflow: &Workflow) -> Result<Document, Problem> {
-        let gone = self.fleet.store().documents().delete(Kind::Workflow, &workflow.metadata.name).await?;
+        self.forget_workflow_if(workflow, None).await
+    }
+
+    /// `version`: of the document that is meant, where that matters.
+    pub(in crate::engine) async fn forget_workflow_if(
+        &self,
+        workflow: &Workflow,
+        version: Option<u64>,
+    ) -> Result<Document, Problem> {
+        let name = &workflow.metadata.name;
+        let gone = self.fleet.store().documents().delete_if(Kind::Workflow, name, version).await?;
         self.fleet.index().drop_workflow(workflow);
         if let Some(uid) = workflow.metadata.uid {
             self.fleet.store().events().forget(uid).await?;

@@ -1,7 +1,8 @@
 //! A machine's life beyond its workflows: taken over as it is, let go, deleted.
 
-use landfall_api::{Authority, Document, Machine, Problem, Shared};
+use landfall_api::{Authority, Document, Kind, Machine, Problem, Shared};
 use landfall_machine::{Input, life::what_stays};
+use landfall_store::StoreError;
 
 use super::{super::steps::Driven, Requests};
 
@@ -13,7 +14,7 @@ impl Requests {
     /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
     pub async fn adopt(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
         let person = by.person.clone();
-        let adopted = self.ask_machine(name, Input::Adopt(by)).await?;
+        let adopted = self.ask_machine(name, None, Input::Adopt(by)).await?;
         tracing::info!(machine = name, person, "adopted");
         Ok(adopted.state.machine)
     }
@@ -24,16 +25,19 @@ impl Requests {
     /// [`Problem`] with code `NotFound`, or `Conflict` if it has none.
     pub async fn confirm_identity(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
         let person = by.person.clone();
-        let confirmed = self.ask_machine(name, Input::ConfirmIdentity(by)).await?;
+        let confirmed = self.ask_machine(name, None, Input::ConfirmIdentity(by)).await?;
         tracing::info!(machine = name, person, "its identity was confirmed");
         Ok(confirmed.state.machine)
     }
 
     /// Hands a person's request to a machine.
-    async fn ask_machine(&self, name: &str, input: Input) -> Result<Driven, Problem> {
+    async fn ask_machine(&self, name: &str, version: Option<u64>, input: Input) -> Result<Driven, Problem> {
         let uid = self.fleet.described(name).await?.metadata.uid.unwrap_or_default();
         let mut live = self.fleet.machines().lock(uid).await;
-        self.fleet.described(name).await?;
+        let stored = self.fleet.described(name).await?.metadata.resource_version;
+        if let Some(given) = version.filter(|version| *version != stored) {
+            return Err(StoreError::Conflict { kind: Kind::Machine, name: name.to_owned(), stored, given }.into());
+        }
         self.steps.drive(&mut live, name, input).await.map_err(|refused| refused.problem)
     }
 
@@ -46,14 +50,20 @@ impl Requests {
         let machine = self.fleet.described(name).await?;
         let newest = self.fleet.current_workflow(&machine).await?;
         let stays = what_stays(&machine, newest.as_deref());
-        let document = self.delete_machine(name, &by).await?;
+        let document = self.delete_machine(name, &by, None).await?;
         Ok((document, stays))
     }
 
     /// Deletes a machine at any moment. While an agent may still act, the document stays with a condition, and is
-    /// removed with the agent's acknowledgement or at the end of its lease.
-    pub(in crate::engine) async fn delete_machine(&self, name: &str, by: &Authority) -> Result<Document, Problem> {
-        let deleted = self.ask_machine(name, Input::Delete(by.clone())).await?;
+    /// removed with the agent's acknowledgement or at the end of its lease. `version`: of the document that is meant, where that
+    /// matters.
+    pub(in crate::engine) async fn delete_machine(
+        &self,
+        name: &str,
+        by: &Authority,
+        version: Option<u64>,
+    ) -> Result<Document, Problem> {
+        let deleted = self.ask_machine(name, version, Input::Delete(by.clone())).await?;
         tracing::info!(machine = name, by = %by.person, "deleted, or to be deleted as soon as its agent has stopped");
         Ok(deleted.deleted.unwrap_or_else(|| Document::from(deleted.state.machine)))
     }

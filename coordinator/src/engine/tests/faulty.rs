@@ -95,8 +95,8 @@ impl DocumentStore for Faulty {
         }
         Ok(written)
     }
-    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
-        self.memory.delete(kind, name).await
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
+        self.memory.delete_if(kind, name, version).await
     }
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         self.memory.history(kind, name, limit).await

@@ -14,6 +14,39 @@ async fn change(world: &World, computer: &Computer, field: &str, value: serde_js
 }
 
 #[tokio::test]
+async fn a_delete_of_a_version_leaves_a_newer_document() {
+    let world = World::new().await;
+    let document = |kind: &str, name: &str, spec: serde_json::Value| json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    world.apply(document("Secret", "s1", json!({"machines": ["m1"], "data": {"pw": "hunter2"}}))).await.unwrap();
+    world.apply(document("EnrolmentRule", "r1", json!({"approve": true}))).await.unwrap();
+    let run = world.provision(false).await.unwrap().metadata.name;
+    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    let all = [
+        (Kind::Secret, "s1"),
+        (Kind::EnrolmentRule, "r1"),
+        (Kind::Workflow, &run),
+        (Kind::Template, "os"),
+        (Kind::Machine, "m1"),
+    ];
+    for (kind, name) in all {
+        let documents = world.store.documents();
+        let mut newer = documents.get(kind, name).await.unwrap().unwrap();
+        let read = newer.metadata().resource_version;
+        newer.metadata_mut().labels.insert("rack".into(), "r7".into());
+        let newer = documents.update(newer).await.unwrap().metadata().resource_version;
+        let refused = world.engine.documents().delete_if(kind, name, "ann", Some(read)).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Conflict, "{kind}: {refused}");
+        assert!(documents.get(kind, name).await.unwrap().is_some(), "{kind}");
+        if kind == Kind::Secret {
+            let kept = world.store.secrets().get("secret/s1", world.engine.fleet().now()).await.unwrap();
+            assert!(kept.is_some(), "its values are there");
+        }
+        world.engine.documents().delete_if(kind, name, "ann", Some(newer)).await.unwrap();
+        assert!(documents.get(kind, name).await.unwrap().is_none(), "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_watched_machine_always_boots_its_own_disk() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;

@@ -168,9 +168,9 @@ impl DocumentStore for SqliteStore {
         self.writer.submit(move |batch| ops::update_later(batch, document, by)).await
     }
 
-    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         let (name, by) = (name.to_owned(), By::now());
-        self.writer.submit(move |batch| ops::delete(batch, kind, &name, by)).await
+        self.writer.submit(move |batch| ops::delete(batch, kind, &name, version, by)).await
     }
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

@@ -144,10 +144,16 @@ pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -
     Ok(due.len())
 }
 
-pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {
+pub(super) fn delete(
+    batch: &mut Batch<'_>,
+    kind: Kind,
+    name: &str,
+    version: Option<u64>,
+    by: By,
+) -> Result<Document, StoreError> {
     let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
     let old = stored(batch, kind, name).ok_or_else(not_found)?;
-    let written = rules::deleted(&old, by.time, batch.revision + 1);
+    let written = rules::deleted(&old, version, by.time, batch.revision + 1)?;
     Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
 }
 

@@ -134,8 +134,8 @@ impl DocumentStore for View {
     async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
         self.fuse.around(self.replace(document, true)).await
     }
-    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
-        self.fuse.around(self.inner.documents().delete(kind, name)).await
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
+        self.fuse.around(self.inner.documents().delete_if(kind, name, version)).await
     }
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         self.fuse.around(self.inner.documents().history(kind, name, limit)).await
