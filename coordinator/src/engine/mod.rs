@@ -84,6 +84,7 @@ impl Engine {
         authority: Arc<dyn CertificateAuthority>,
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
+        store.audit().reveal().await?;
         let (machines, workflows) = (store.machines().await?, store.workflows().await?);
         let mut index = Index::new(settings.parallel_installs.max(1));
         machines.iter().for_each(|machine| index.put_machine(machine));

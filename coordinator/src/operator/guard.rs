@@ -121,7 +121,7 @@ pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: 
 }
 
 /// Runs what changes something, and notes it: also when the client goes away meanwhile, which ends the request but must
-/// leave nothing half done and nothing unsaid.
+/// leave nothing half done and nothing unsaid. What is to be done is noted before, for a coordinator that is killed in between.
 async fn to_its_end(
     coordinator: Arc<Coordinator>,
     who: String,
@@ -131,9 +131,10 @@ async fn to_its_end(
 ) -> Response {
     let task = tokio::spawn(async move {
         // Whatever it changes is in its caller's name.
+        let audit = coordinator.store.audit();
+        let begun = audit.begin(Timestamp::now(), Note { who: who.clone(), ..place.clone().note() }).await;
         let response = actor::acting(&who, next.run(request)).await;
-        let note = note_of(who, place, &response);
-        coordinator.store.audit().note(Timestamp::now(), note).await;
+        audit.end(begun, Timestamp::now(), note_of(who, place, &response)).await;
         response
     });
     match task.await {
@@ -169,6 +170,7 @@ fn note_of(who: String, place: Place, response: &Response) -> Note {
 }
 
 /// Method, path and address of a request: what is left to tell when the request itself is gone.
+#[derive(Clone)]
 pub(super) struct Place {
     method: Method,
     path: String,
@@ -243,13 +245,18 @@ fn ending_with(
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Bytes;
+    use axum::{Router, body::Bytes, middleware::from_fn_with_state, routing::post};
     use http_body_util::BodyExt as _;
     use jiff::SignedDuration;
     use landfall_api::Role;
+    use tokio::sync::Notify;
+    use tower::ServiceExt as _;
 
     use super::*;
-    use crate::{operator::tests::api, tls::OperatorCert};
+    use crate::{
+        operator::tests::{admin, api},
+        tls::OperatorCert,
+    };
 
     #[tokio::test]
     async fn a_stream_ends_if_its_caller_is_revoked_meanwhile() {
@@ -266,5 +273,40 @@ mod tests {
         let body = ending_with(response, coordinator, caller, changed).into_body();
         let limit = std::time::Duration::from_secs(60);
         tokio::time::timeout(limit, body.collect()).await.expect("it goes on").unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_change_is_in_the_audit_log() {
+        let api = api().await;
+        let (begun, ends) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (begins, ended) = (Arc::clone(&begun), Arc::clone(&ends));
+        let handler = async move || {
+            begins.notify_one();
+            ended.notified().await;
+        };
+        let route = RouteInfo {
+            method: Some(Method::POST),
+            path: "/x".into(),
+            access: Access::Least(Role::Operator),
+            about: String::new(),
+            reads: false,
+        };
+        let gate = from_fn_with_state(Gate::new(api.coordinator.clone(), &route), check);
+        let router = Router::new().route("/x", post(handler)).layer(gate);
+        let mut request = Request::post("/x").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(admin());
+        let answered = tokio::spawn(router.oneshot(request));
+        begun.notified().await;
+        let audit = api.coordinator.store.audit();
+        assert!(audit.list(0, 9).await.unwrap().is_empty(), "it is under way");
+        // What the next start would find.
+        audit.reveal().await.unwrap();
+        let entries = audit.list(0, 9).await.unwrap();
+        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+        assert_eq!((entry.action.as_str(), entry.outcome), ("POST /x", AuditOutcome::Failed));
+        assert!(entry.who.starts_with("admin/") && entry.detail.contains("may have been carried out"), "{entry:?}");
+        ends.notify_one();
+        assert!(answered.await.unwrap().unwrap().status().is_success());
+        assert_eq!(audit.list(entry.position, 9).await.unwrap()[0].outcome, AuditOutcome::Done);
     }
 }

@@ -71,7 +71,7 @@ fn with_role(name: &str, role: Role) -> Peer {
     Peer::Operator(OperatorCert { name: name.into(), role, made: Timestamp::now(), not_after })
 }
 
-fn admin() -> Peer {
+pub(super) fn admin() -> Peer {
     with_role("ann", Role::Admin)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -20,25 +20,60 @@ struct Entries {
     newest: u64,
     /// In the order of [`Ring::ALL`].
     rings: [VecDeque<AuditEntry>; Ring::ALL.len()],
+    intents: Vec<AuditEntry>,
 }
 
-#[async_trait]
-impl AuditLog for MemoryAudit {
-    async fn append(&self, mut entry: AuditEntry) -> Result<u64, StoreError> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.newest += 1;
-        entry.position = entries.newest;
+impl Entries {
+    fn put(&mut self, entry: AuditEntry) {
         let ring = Ring::of(&entry);
-        let kept = &mut entries.rings[ring as usize];
+        let kept = &mut self.rings[ring as usize];
         kept.push_back(entry);
         if kept.len() as u64 > ring.kept() {
             kept.pop_front();
         }
+    }
+}
+
+impl MemoryAudit {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl AuditLog for MemoryAudit {
+    async fn append(&self, mut entry: AuditEntry, instead_of: Option<u64>) -> Result<u64, StoreError> {
+        let mut entries = self.entries();
+        entries.intents.retain(|intent| Some(intent.position) != instead_of);
+        entries.newest += 1;
+        entry.position = entries.newest;
+        entries.put(entry);
         Ok(entries.newest)
     }
 
+    async fn intend(&self, mut entry: AuditEntry) -> Result<u64, StoreError> {
+        let mut entries = self.entries();
+        entries.newest += 1;
+        entry.position = entries.newest;
+        entries.intents.push(entry);
+        Ok(entries.newest)
+    }
+
+    async fn withdraw(&self, intent: u64) -> Result<(), StoreError> {
+        self.entries().intents.retain(|known| known.position != intent);
+        Ok(())
+    }
+
+    async fn reveal(&self) -> Result<(), StoreError> {
+        let mut entries = self.entries();
+        for intent in std::mem::take(&mut entries.intents) {
+            entries.put(intent);
+        }
+        Ok(())
+    }
+
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
         let mut all: Vec<_> = entries.rings.iter().flatten().filter(|e| e.position > after).cloned().collect();
         all.sort_by_key(|e| e.position);
         all.truncate(limit);

@@ -74,8 +74,14 @@ const SOURCES: usize = 256;
 /// Where entries are kept. The back end gives each its position and drops what is over [`Ring::kept`].
 #[async_trait]
 pub trait AuditLog: Send + Sync {
-    /// Appends an entry, durable when this returns; answers its position.
-    async fn append(&self, entry: AuditEntry) -> Result<u64, StoreError>;
+    /// Appends an entry, durable when this returns; answers its position. In the same commit it takes the place of an intent.
+    async fn append(&self, entry: AuditEntry, instead_of: Option<u64>) -> Result<u64, StoreError>;
+    /// Keeps what will stand in the log if nothing takes its place, durable when this returns; answers its position.
+    async fn intend(&self, entry: AuditEntry) -> Result<u64, StoreError>;
+    /// Drops an intent.
+    async fn withdraw(&self, intent: u64) -> Result<(), StoreError>;
+    /// At the start: what is intended still was interrupted, and is an entry from now on.
+    async fn reveal(&self) -> Result<(), StoreError>;
     /// Entries with a position above `after`, in order, at most `limit`.
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
 }
@@ -154,32 +160,55 @@ impl Audit {
     /// Makes an entry. A refusal that is one of too many is counted instead, and the count given with the next one that is
     /// written. A log that cannot be written is said in the process's own log: what was done stays done.
     pub async fn note(&self, now: Timestamp, note: Note) {
-        let mut detail = note.detail;
+        self.end(Intent(None), now, note).await;
+    }
+
+    /// To be called before something is done: if the process ends before [`Audit::end`], the log says so from the next start on.
+    /// Where that cannot be kept, it is done all the same: a full disk must not keep a person from making room.
+    pub async fn begin(&self, now: Timestamp, note: Note) -> Intent {
+        let detail = "the coordinator ended before the request did: it may have been carried out".to_owned();
+        let entry = entry_of(now, Note { outcome: AuditOutcome::Failed, detail, ..note });
+        match self.log.intend(entry.clone()).await {
+            Ok(position) => Intent(Some(position)),
+            Err(error) => {
+                tracing::error!(%error, ?entry, "cannot write the audit log");
+                Intent(None)
+            }
+        }
+    }
+
+    /// Makes the entry of what has begun, as [`Audit::note`] does.
+    pub async fn end(&self, Intent(begun): Intent, now: Timestamp, mut note: Note) {
         if note.outcome == AuditOutcome::Refused {
             match self.sources.step(&note.from) {
-                None => return,
+                None => {
+                    if let Some(begun) = begun
+                        && let Err(error) = self.log.withdraw(begun).await
+                    {
+                        tracing::error!(%error, "cannot write the audit log");
+                    }
+                    return;
+                }
                 Some(0) => {}
                 Some(thinned) => {
                     let more = format!("{thinned} more refusals of {} came before this one", note.from);
-                    detail = if detail.is_empty() { more } else { format!("{detail}; {more}") };
+                    note.detail = if note.detail.is_empty() { more } else { format!("{}; {more}", note.detail) };
                 }
             }
         }
-        let entry = AuditEntry {
-            position: 0,
-            time: now,
-            who: cut(note.who),
-            from: cut(note.from),
-            action: cut(note.action),
-            subject: cut(note.subject),
-            outcome: note.outcome,
-            code: note.code.map(|code| code.as_str().to_owned()).unwrap_or_default(),
-            detail: cut(detail),
-        };
-        match self.log.append(entry.clone()).await {
+        let entry = entry_of(now, note);
+        match self.log.append(entry.clone(), begun).await {
             Ok(position) => self.newest.send_modify(|newest| *newest = position.max(*newest)),
             Err(error) => tracing::error!(%error, ?entry, "cannot write the audit log"),
         }
+    }
+
+    /// At the start, before the first request: see [`Audit::begin`].
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn reveal(&self) -> Result<(), StoreError> {
+        self.log.reveal().await
     }
 
     /// Entries with a position above `after`, in order, at most `limit` or [`MAX_PAGE`].
@@ -193,6 +222,25 @@ impl Audit {
     /// Changes when an entry was written.
     pub fn written(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
+    }
+}
+
+/// What was begun, and has no entry yet.
+#[must_use]
+#[derive(Debug)]
+pub struct Intent(Option<u64>);
+
+fn entry_of(now: Timestamp, note: Note) -> AuditEntry {
+    AuditEntry {
+        position: 0,
+        time: now,
+        who: cut(note.who),
+        from: cut(note.from),
+        action: cut(note.action),
+        subject: cut(note.subject),
+        outcome: note.outcome,
+        code: note.code.map(|code| code.as_str().to_owned()).unwrap_or_default(),
+        detail: cut(note.detail),
     }
 }
 

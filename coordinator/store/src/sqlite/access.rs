@@ -11,7 +11,7 @@ use crate::{
     audit::{AuditLog, Ring},
 };
 
-/// The tables. A migration of the store. `refusal` is the entry's [`Ring`]: there were two at first.
+/// The tables. A migration of the store. `refusal` is the entry's [`Ring`], of which there were two at first, or [`INTENT`].
 pub(super) const SCHEMA: &str = "
     CREATE TABLE audit (position INTEGER PRIMARY KEY AUTOINCREMENT, refusal INTEGER NOT NULL, json TEXT NOT NULL);
     CREATE INDEX audit_refusals ON audit (refusal, position);
@@ -22,13 +22,16 @@ pub(super) const SCHEMA: &str = "
 /// Entries over the bound are dropped once in so many, together.
 const DROP_EVERY: u64 = 64;
 
-fn append(batch: &mut Batch<'_>, entry: &AuditEntry) -> Result<u64, StoreError> {
+/// In the place of a ring: what is not an entry yet.
+const INTENT: u8 = 100;
+
+fn append(batch: &mut Batch<'_>, entry: &AuditEntry, ring: u8) -> Result<u64, StoreError> {
     let corrupt = |source| StoreError::Corrupt { what: "an audit entry".to_owned(), source };
     let json = serde_json::to_string(entry).map_err(corrupt)?;
     batch
         .transaction
         .prepare_cached("INSERT INTO audit (refusal, json) VALUES (?1, ?2)")?
-        .execute(params![Ring::of(entry) as u8, json])?;
+        .execute(params![ring, json])?;
     // Positions are rowids: positive.
     let position = batch.transaction.last_insert_rowid().unsigned_abs();
     if position.is_multiple_of(DROP_EVERY) {
@@ -45,11 +48,34 @@ fn append(batch: &mut Batch<'_>, entry: &AuditEntry) -> Result<u64, StoreError> 
     Ok(position)
 }
 
+fn withdraw(batch: &mut Batch<'_>, intent: u64) -> Result<(), StoreError> {
+    let intent = i64::try_from(intent).unwrap_or(i64::MAX);
+    let delete = "DELETE FROM audit WHERE position = ?1 AND refusal = ?2";
+    batch.transaction.prepare_cached(delete)?.execute(params![intent, INTENT])?;
+    Ok(())
+}
+
+fn reveal(batch: &mut Batch<'_>) -> Result<(), StoreError> {
+    let intents = {
+        let mut select = batch.transaction.prepare("SELECT position, json FROM audit WHERE refusal = ?1")?;
+        let rows = select.query_map([INTENT], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+        rows.collect::<Result<Vec<_>, _>>()?
+    };
+    for (position, json) in intents {
+        // One that does not read stands among the deeds: it says that something was there.
+        let ring = serde_json::from_str(&json).map_or(Ring::Deeds, |entry| Ring::of(&entry));
+        let update = "UPDATE audit SET refusal = ?2 WHERE position = ?1";
+        batch.transaction.execute(update, params![position, ring as u8])?;
+    }
+    Ok(())
+}
+
 fn list(connection: &Connection, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-    let mut select =
-        connection.prepare_cached("SELECT position, json FROM audit WHERE position > ?1 ORDER BY position LIMIT ?2")?;
+    let mut select = connection.prepare_cached(
+        "SELECT position, json FROM audit WHERE position > ?1 AND refusal <> ?3 ORDER BY position LIMIT ?2",
+    )?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let rows = select.query_map(params![after, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    let rows = select.query_map(params![after, limit, INTENT], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
     rows.map(|row| {
         let (position, json): (u64, String) = row?;
         let corrupt = |source| StoreError::Corrupt { what: format!("audit entry {position}"), source };
@@ -61,8 +87,24 @@ fn list(connection: &Connection, after: u64, limit: usize) -> Result<Vec<AuditEn
 
 #[async_trait]
 impl AuditLog for SqliteStore {
-    async fn append(&self, entry: AuditEntry) -> Result<u64, StoreError> {
-        self.writer.submit(move |batch| append(batch, &entry)).await
+    async fn append(&self, entry: AuditEntry, instead_of: Option<u64>) -> Result<u64, StoreError> {
+        let both = move |batch: &mut Batch<'_>| {
+            instead_of.map_or(Ok(()), |intent| withdraw(batch, intent))?;
+            append(batch, &entry, Ring::of(&entry) as u8)
+        };
+        self.writer.submit(both).await
+    }
+
+    async fn intend(&self, entry: AuditEntry) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| append(batch, &entry, INTENT)).await
+    }
+
+    async fn withdraw(&self, intent: u64) -> Result<(), StoreError> {
+        self.writer.submit(move |batch| withdraw(batch, intent)).await
+    }
+
+    async fn reveal(&self) -> Result<(), StoreError> {
+        self.writer.submit(reveal).await
     }
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
@@ -132,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();
         for outcome in [AuditOutcome::Done, AuditOutcome::Refused, AuditOutcome::Failed] {
-            AuditLog::append(&store, entry(outcome)).await.unwrap();
+            AuditLog::append(&store, entry(outcome), None).await.unwrap();
         }
         GrantStore::put(&store, GrantKind::Token, "b", "{}").await.unwrap();
         GrantStore::put(&store, GrantKind::Token, "a", "[1]").await.unwrap();
@@ -150,10 +192,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_intent_is_an_entry_only_if_it_was_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
+        let of = |action: &str| AuditEntry { action: action.into(), ..entry(AuditOutcome::Failed) };
+        let mut intents = Vec::new();
+        for action in ["ended", "withdrawn", "interrupted"] {
+            intents.push(store.intend(of(action)).await.unwrap());
+        }
+        AuditLog::append(&store, of("its end"), Some(intents[0])).await.unwrap();
+        store.withdraw(intents[1]).await.unwrap();
+        let listed = async |store: &SqliteStore| {
+            let entries = AuditLog::list(store, 0, 10).await.unwrap();
+            entries.iter().map(|entry| (entry.position, entry.action.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&store).await, [(4, "its end".into())]);
+        drop(store);
+        let store = SqliteStore::open(dir.path()).unwrap();
+        assert_eq!(listed(&store).await.len(), 1, "it is under way for all that the store knows");
+        for _ in 0..2 {
+            store.reveal().await.unwrap();
+            assert_eq!(listed(&store).await, [(3, "interrupted".into()), (4, "its end".into())]);
+        }
+        // It is no intent any more.
+        store.withdraw(intents[2]).await.unwrap();
+        assert_eq!(listed(&store).await.len(), 2);
+    }
+
+    #[tokio::test]
     async fn a_flood_pushes_out_entries_of_its_own_ring_only() {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();
-        AuditLog::append(&store, entry(AuditOutcome::Done)).await.unwrap();
+        AuditLog::append(&store, entry(AuditOutcome::Done), None).await.unwrap();
         let renewed = |who: &str| AuditEntry { who: who.into(), ..entry(AuditOutcome::Done) };
         let mut flooded = Vec::new();
         for flood in [entry(AuditOutcome::Refused), renewed("machine/m1")] {
@@ -162,7 +232,9 @@ mod tests {
             let over = Ring::of(&flood).kept() + 3 * DROP_EVERY;
             store
                 .writer
-                .submit(move |batch| (0..over).try_for_each(|_| append(batch, &flood).map(drop)))
+                .submit(move |batch| {
+                    (0..over).try_for_each(|_| append(batch, &flood, Ring::of(&flood) as u8).map(drop))
+                })
                 .await
                 .unwrap();
             let all = AuditLog::list(&store, 0, 100_000).await.unwrap();
