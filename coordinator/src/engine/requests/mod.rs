@@ -18,10 +18,10 @@ use landfall_machine::{
     life::{is_installed, may_begin, take_up, was_installed},
     turn,
 };
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use self::check::Checks;
+use self::{check::Checks, render::Renderings};
 use super::{
     assignments::{Assignments, lays_out},
     fleet::{Fleet, Live},
@@ -72,8 +72,7 @@ pub struct Requests {
     sources: Arc<dyn SourceChecker>,
     assignments: Arc<Assignments>,
     checks: Arc<Checks>,
-    /// Whose turn it is to render.
-    pub(in crate::engine) renderings: Arc<Semaphore>,
+    pub(in crate::engine) renderings: Renderings,
 }
 
 impl Requests {
@@ -85,7 +84,7 @@ impl Requests {
         sources: Arc<dyn SourceChecker>,
         assignments: Arc<Assignments>,
     ) -> Self {
-        let renderings = Arc::new(Semaphore::new(self::render::RENDERINGS));
+        let renderings = Renderings::new();
         Self { fleet, steps, removals, vault, sources, assignments, checks: Arc::default(), renderings }
     }
 
@@ -184,7 +183,7 @@ impl Requests {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;
         let described = self.template(template).await?;
-        let plan = self.plan(&found, &described, parameters).await?;
+        let plan = self.renderings.plan(&found, &described, parameters, self.fragments(&described).await?).await?;
         let all = || plan.actions.iter().chain(&plan.on_failure);
         self.fleet.settings().tools_for(&found, lays_out(all()), all())?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.

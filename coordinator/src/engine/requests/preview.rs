@@ -18,7 +18,8 @@ impl Requests {
             return previewed(&[clear], &found);
         };
         let described = self.template(template).await?;
-        let plan = self.plan(&found, &described, &asked.parameters).await?;
+        let fragments = self.fragments(&described).await?;
+        let plan = self.renderings.plan(&found, &described, &asked.parameters, fragments).await?;
         previewed(&plan.actions, &found)
     }
 }

@@ -8,13 +8,13 @@ use landfall_machine::{
     life::{busy, may_begin},
 };
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{Requests, refuse_if_held};
 use crate::workflow::{Fragments, Plan, render};
 
 /// Renderings at a time. Each is bounded; the other cores are the sessions'.
-pub(super) const RENDERINGS: usize = 2;
+const RENDERINGS: usize = 2;
 
 /// How long a person waits for the turn and for the list: a hundred times what the largest one takes.
 const RENDERED_WITHIN: Duration = Duration::from_secs(30);
@@ -22,23 +22,15 @@ const RENDERED_WITHIN: Duration = Duration::from_secs(30);
 /// The most templates that one includes, also through others: as many as a list may have actions.
 const MAX_FRAGMENTS: usize = 64;
 
-impl Requests {
-    /// The list of a template, stored or not, for a machine in any state. No image's server is asked.
-    ///
-    /// # Errors
-    /// [`Problem`] with code `NotFound`, `InvalidDocument` or `InvalidTemplate`.
-    pub async fn render(&self, machine: &str, request: RenderRequest) -> Result<RenderedList, Problem> {
-        let found = self.fleet.described(machine).await?;
-        let template = match (request.template, request.document) {
-            (Some(name), None) => self.template(&name).await?,
-            (None, Some(document)) => written(document)?,
-            _ => {
-                let message = "a rendering needs template, the name of a stored one, or document";
-                return Err(Problem::new(ErrorCode::InvalidDocument, message).hint("state exactly one of the two"));
-            }
-        };
-        let plan = self.plan(&found, &template, &request.parameters).await?;
-        Ok(list(machine, &template.metadata.name, plan))
+/// Whose turn it is to have a list rendered. Clones share the turns.
+#[derive(Clone)]
+pub(in crate::engine) struct Renderings {
+    pub(in crate::engine) turns: Arc<Semaphore>,
+}
+
+impl Renderings {
+    pub(super) fn new() -> Self {
+        Self { turns: Arc::new(Semaphore::new(RENDERINGS)) }
     }
 
     /// A template's list for a machine, made on a thread of its own: an expression may take longer than a session may wait.
@@ -50,11 +42,11 @@ impl Requests {
         machine: &Shared<Machine>,
         template: &Shared<Template>,
         stated: &BTreeMap<String, Value>,
+        fragments: Fragments,
     ) -> Result<Plan, Problem> {
-        let fragments = self.fragments(template).await?;
         let (machine, template, stated) = (machine.clone(), template.clone(), stated.clone());
         let at = format!("Template/{}", template.metadata.name);
-        let turns = Arc::clone(&self.renderings);
+        let turns = Arc::clone(&self.turns);
         let made = async move {
             // Held until the thread has ended, also where no one waits for it any more.
             let turn = turns.acquire_owned().await;
@@ -72,6 +64,27 @@ impl Requests {
             )
             .map_err(|problem| problem.hint("other large lists are being rendered; request it again")),
         }
+    }
+}
+
+impl Requests {
+    /// The list of a template, stored or not, for a machine in any state. No image's server is asked.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, `InvalidDocument` or `InvalidTemplate`.
+    pub async fn render(&self, machine: &str, request: RenderRequest) -> Result<RenderedList, Problem> {
+        let found = self.fleet.described(machine).await?;
+        let template = match (request.template, request.document) {
+            (Some(name), None) => self.template(&name).await?,
+            (None, Some(document)) => written(document)?,
+            _ => {
+                let message = "a rendering needs template, the name of a stored one, or document";
+                return Err(Problem::new(ErrorCode::InvalidDocument, message).hint("state exactly one of the two"));
+            }
+        };
+        let fragments = self.fragments(&template).await?;
+        let plan = self.renderings.plan(&found, &template, &request.parameters, fragments).await?;
+        Ok(list(machine, &template.metadata.name, plan))
     }
 
     /// The list that [`Requests::provision`] would pin, after every check that it makes before a machine is involved: the

@@ -86,7 +86,7 @@ async fn a_template_that_is_not_stored_is_rendered() {
 #[tokio::test]
 async fn a_rendering_waits_for_its_turn_but_not_for_ever() {
     let world = World::new().await;
-    let busy = world.engine.requests().renderings.acquire_many(2).await.unwrap();
+    let busy = world.engine.requests().renderings.turns.acquire_many(2).await.unwrap();
     tokio::time::pause();
     let refused = rendered(&world, json!({"template": "os"})).await.unwrap_err();
     tokio::time::resume();
