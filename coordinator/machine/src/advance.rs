@@ -72,7 +72,7 @@ fn takes_in_late(step: &mut Step<'_>, of: Which, events: &[(u64, EventRecord)]) 
     if !status.phase.is_terminal() {
         return;
     }
-    let (applied, mut told) = (status.applied, false);
+    let (applied, mut changed) = (status.applied, false);
     let machine = step.state.machine.status.get_or_insert_with(derive::new_machine_status);
     for (_, record) in events.iter().filter(|(position, _)| *position > applied) {
         let (disk, receipt) = match &record.body {
@@ -85,9 +85,9 @@ fn takes_in_late(step: &mut Step<'_>, of: Which, events: &[(u64, EventRecord)]) 
         };
         machine.receipts.retain(|known| !known.disk.same_disk(disk));
         machine.receipts.extend(receipt.cloned());
-        told = true;
+        changed = true;
     }
-    if told {
+    if changed {
         step.stores_machine();
     }
 }
@@ -141,11 +141,11 @@ pub(crate) fn advance(step: &mut Step<'_>, which: Which, events: Vec<run::Event>
     // Most events move an action on, and say nothing of the machine: its document is not even copied.
     // (Without an event the start asks whether the two are in line.)
     let same = before.status.as_ref().is_some_and(|before| derive::says_the_same(before, &status));
-    let told = events.is_empty() || !same;
+    let is_news = events.is_empty() || !same;
     workflow.status = Some(status);
     derive::workflow(workflow, now.wall);
     step.stores_workflow(which);
-    if told {
+    if is_news {
         brings_machine_in_line(step, which, moved);
     }
     if let Some(by) = stopped {

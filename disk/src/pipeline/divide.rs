@@ -103,7 +103,7 @@ pub fn finish_device(device: &dyn BlockDevice, table: &NewTable, order: &Order<'
 /// # Errors
 /// [`WriteError`] of the device; the disk is then as it was, or starts nothing.
 pub(crate) fn hold_back_device(device: &dyn BlockDevice, order: &Order<'_>) -> Result<(), WriteError> {
-    let sector = device.logical_sector();
+    let (sector, size) = (device.logical_sector(), device.size());
     let old = Old::read(device, sector).map_err(unreadable(order.device, "read the partition table of"))?;
     (order.may_act)()?;
     exact::zero(device, 0..u64::from(sector)).map_err(device_io(order.device, "clear LBA 0 of"))?;
@@ -111,7 +111,7 @@ pub(crate) fn hold_back_device(device: &dyn BlockDevice, order: &Order<'_>) -> R
     there(device, order, &[Piece { offset: 0, bytes: vec![0; sector as usize] }])?;
     (order.may_act)()?;
     // A table of the old kind is in LBA 0 alone.
-    if old.table.is_some() { retire(device, &old, order).map(drop) } else { Ok(()) }
+    if old.table.is_some() { retire(device, &old, size, order).map(drop) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(super) fn invalidate(
     flush("the clearing of LBA 0 of")?;
     // Nor any that would go by a table alone: both headers, before anything that either of them leads to.
     (order.may_act)()?;
-    let retired = retire(device, old, order)?;
+    let retired = retire(device, old, layout.disk_size, order)?;
     if !early {
         // The place was inside an old partition. To write there while a table still led to it could have left a disk that
         // boots and is neither old nor new.
@@ -112,8 +112,13 @@ pub(super) fn invalidate(
 }
 
 /// Both headers. The retired one and its entries are on stable storage before the backup goes, so that one of the two is
-/// always there.
-pub(super) fn retire(device: &dyn BlockDevice, old: &Old, order: &Order<'_>) -> Result<Option<Retirement>, WriteError> {
+/// always there. `size`: the disk's when its tables were read, bytes; one that shrinks meanwhile fails.
+pub(super) fn retire(
+    device: &dyn BlockDevice,
+    old: &Old,
+    size: u64,
+    order: &Order<'_>,
+) -> Result<Option<Retirement>, WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
     let flush = |what: &str| device.flush().map_err(io(&format!("flush {what}")));
     let sector = u64::from(device.logical_sector());
@@ -128,7 +133,7 @@ pub(super) fn retire(device: &dyn BlockDevice, old: &Old, order: &Order<'_>) -> 
     } else {
         exact::zero(device, sector..2 * sector).map_err(io("clear the partition table of"))?;
     }
-    let last = device.size() / sector * sector - sector;
+    let last = size / sector * sector - sector;
     exact::zero(device, last..last + sector).map_err(io("clear the backup partition table of"))?;
     flush("the clearing of the backup partition table of")?;
     Ok(retirement)

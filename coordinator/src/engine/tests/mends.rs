@@ -81,13 +81,13 @@ async fn an_end_that_reached_one_document_reaches_the_other() {
 }
 
 #[tokio::test]
-async fn a_commit_after_a_cancel_is_known_to_the_next_workflow() {
+async fn the_next_workflow_knows_of_a_commit_after_a_cancel() {
     let world = World::new().await;
     let (name, uid, agent) = under_way(&world).await;
     world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
-    assert_eq!(world.machine().await.status.unwrap().receipts, [done.clone()]);
+    assert_eq!(world.machine().await.status.unwrap().receipts, std::slice::from_ref(&done));
     let next = world.provision(false).await.unwrap();
     assert_eq!(next.status.unwrap().expected_receipts, [done]);
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Cancelled);

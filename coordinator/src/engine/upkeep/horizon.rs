@@ -69,9 +69,9 @@ impl Upkeep {
         let is_behind = |workflow: &Workflow| {
             at_work.get(workflow.metadata.name.as_str()).is_some_and(|machine| derive::is_behind(machine, workflow))
         };
-        let told = workflows.iter().filter(|workflow| is_open(workflow) || is_behind(workflow));
-        let told: Vec<_> = told.map(|workflow| self.tell_of_start(workflow)).collect();
-        futures::stream::iter(told).buffer_unordered(AT_ONCE).try_collect().await
+        let concerned = workflows.iter().filter(|workflow| is_open(workflow) || is_behind(workflow));
+        let steps: Vec<_> = concerned.map(|workflow| self.tell_of_start(workflow)).collect();
+        futures::stream::iter(steps).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn tell_of_start(&self, workflow: &Workflow) -> Result<(), Problem> {

@@ -62,6 +62,7 @@ fn an_interrupted_layout_is_made_anew_on_finished_disks() {
     story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
     assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Done)])), assign(0, 2), "another disk may be open");
     assert_eq!(story.then(connected(3, vec![receipt(ReceiptState::Intent)])), assign(0, 3));
+    story.then(report(3, 0, 3, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
     story.does(3, 0, 3);
     story.then(connected(4, vec![receipt(ReceiptState::Intent)]));
     assert_eq!(story.state.problem.unwrap().code, ErrorCode::ReceiptMismatch, "it is over");
