@@ -65,7 +65,7 @@ fn a_retry_finishes_what_its_first_run_laid_out() {
     fill.assignment.workflow_uid = workflow(2);
     let held_back = |job: &WorkerJob| {
         let context = Context { job, report: &report, target: target.path() };
-        HeldBack::of(&context).map(|held_back| held_back.unwrap().finish(&report).unwrap())
+        HeldBack::of(&context).map(|held_back| held_back.unwrap().finish(target.path(), &report).unwrap())
     };
     let refused = held_back(&fill).unwrap_err();
     assert_eq!(refused.problem.code, landfall_api::ErrorCode::ReceiptMismatch, "another workflow's layout");
