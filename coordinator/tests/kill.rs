@@ -82,8 +82,13 @@ fn write(socket: &Path, writer: usize, answered: &Mutex<HashMap<String, String>>
 }
 
 fn check(site: &Site, answered: &HashMap<String, String>, runs: &[(String, Arc<AtomicU64>, u64)]) {
-    let list = site.api("GET", "/machines", &Value::Null);
-    let items = list["items"].as_array().unwrap();
+    let (mut items, mut query) = (Vec::new(), String::new());
+    loop {
+        let page = site.api("GET", &format!("/machines{query}"), &Value::Null);
+        items.extend(page["items"].as_array().unwrap().iter().cloned());
+        let Some(next) = page["metadata"]["continue"].as_str() else { break };
+        query = format!("?continue={next}");
+    }
     let serial = |item: &Value| item["spec"]["identity"]["serial"].as_str().unwrap_or_default().parse().unwrap_or(0u64);
     let there: HashMap<&str, u64> =
         items.iter().map(|item| (item["metadata"]["name"].as_str().unwrap(), serial(item))).collect();
