@@ -297,10 +297,8 @@ mod tests {
             let device = ran("losetup", &["--find", "--show", &path], "")?;
             let machine = Self { device, target: tempfile::tempdir().unwrap(), _file: file };
             let part = format!("{}p1", machine.device);
-            // Kernels whose loop devices scan for partitions have it already.
-            if !Path::new(&part).exists() {
-                ran("partx", &["--add", &machine.device], "")?;
-            }
+            // The kernel keeps a loop device's partitions when its file is detached: an earlier one of another size may be there.
+            ran("partx", &["--update", &machine.device], "")?;
             ran(&format!("mkfs.{kind}"), &["-q", force, &part], "")?;
             let mounted = mount(Some(part.as_str()), machine.target.path(), Some(kind), MsFlags::empty(), None::<&str>);
             mounted.map_err(|error| format!("mount {kind}: {error}"))?;
@@ -316,7 +314,8 @@ mod tests {
     impl Drop for Machine {
         fn drop(&mut self) {
             // Nothing more can be done about what stays.
-            let _ = umount2(self.target.path(), MntFlags::MNT_DETACH);
+            let at = self.target.path();
+            let _ = umount2(at, MntFlags::empty()).or_else(|_| umount2(at, MntFlags::MNT_DETACH));
             let _ = ran("partx", &["--delete", &self.device], "");
             let _ = ran("losetup", &["--detach", &self.device], "");
         }
