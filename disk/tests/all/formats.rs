@@ -1,7 +1,4 @@
 //! Every format, made by its own reference tool from real content, written by `write_image` and compared with the image.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     fs,
@@ -9,9 +6,13 @@ use std::{
     process::Command,
 };
 
-use common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
+use crate::common::{
+    MIB, digest, formats, gpt_image,
+    request::{image_at, persons},
+    vmdk,
+};
 use landfall_disk::{
-    Access, Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
+    Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
 };
 use uuid::Uuid;
 
@@ -52,13 +53,7 @@ fn write(
     fs::File::create(disk).unwrap().set_len(DISK).unwrap();
     let request = WriteRequest {
         disk: disk_at(disk).unwrap(),
-        image: Image {
-            urls: vec![format!("file://{}", stored.display())],
-            proof,
-            format,
-            no_table: false,
-            access: Access::default(),
-        },
+        image: Image { format, ..image_at(format!("file://{}", stored.display()), proof) },
         keep: Vec::new(),
         read_back: true,
         authority: persons(Uuid::new_v4().as_u128()),

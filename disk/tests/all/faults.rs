@@ -1,8 +1,5 @@
 //! Servers that go wrong in every way and order, against every format, proof and old disk: the disk is verified-equal or
 //! not bootable, never anything else, and success is reported only in the first case.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io,
@@ -15,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource, Recorder, digest,
     faults::{Fault, Faulty, fault},
     formats::{self, Kind, Stored},

@@ -1,9 +1,6 @@
 //! Registries as sources: layers, tags, digests, tokens.
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,7 +10,7 @@ use std::{
     thread,
 };
 
-use common::{
+use crate::common::{
     digest,
     fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
     server::{serve_content, serve_raw},

@@ -1,11 +1,8 @@
 //! Disks that a program of a container may write, on a regular file in a disk's place.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use common::{
+use crate::common::{
     MIB, digest, gpt_image,
     request::{authority, image_at, persons, write_request},
 };

@@ -1,9 +1,6 @@
 //! What stops a write before its first byte: a disk that appears meanwhile, and a check that writes nothing.
-#![allow(clippy::unwrap_used)] // Tests.
 
-mod common;
-
-use common::{
+use crate::common::{
     MIB, digest, gpt_image,
     request::{image_at, persons, write_request},
 };

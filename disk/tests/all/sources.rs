@@ -1,9 +1,6 @@
 //! Every kind of source but registries, good and bad: mirrors, proxies, trust, credentials, files.
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,7 +12,7 @@ use std::{
     thread,
 };
 
-use common::{
+use crate::common::{
     fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
     noise,
     server::{answer, range_start, serve_content, serve_raw},

@@ -1,9 +1,6 @@
 //! What people publish by mistake, through the whole writer onto a file: refused by name, whatever the digest says, and
 //! nothing is written. Files are made by the tools whose formats they have, where those are installed; the others are
 //! what the format's specification says of a file's first bytes.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     fs,
@@ -11,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{
+use crate::common::{
     MIB, digest, gpt_image, mbr_image, noise,
     request::{image_at, persons, write_request},
 };
@@ -210,7 +207,8 @@ fn a_volume_without_a_table_needs_the_word() {
 fn an_image_that_is_compressed_twice_is_refused() {
     let bench = Bench::new();
     let image = mbr_image(4 * MIB, 3);
-    let twice = common::formats::all(&image).into_iter().filter(|once| once.index.is_none() && once.name != "raw");
+    let twice =
+        crate::common::formats::all(&image).into_iter().filter(|once| once.index.is_none() && once.name != "raw");
     for once in twice {
         let hint = match once.name {
             "qcow2" => CONVERT,
