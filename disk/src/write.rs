@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, path::Path, time::Instant};
 
-use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, IndexSpec, Receipt, ReceiptState};
 
 use crate::{
     Authority, BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError,
@@ -110,7 +110,7 @@ fn write(
         }
     }
     let direct = if device.is_direct() { "past" } else { "through" };
-    let shown = source::shown_text(request.image.name());
+    let shown = source::shown_name(&request.image);
     observer.log(LogLevel::Info, &format!("writing {shown} to {name}, {direct} the page cache"));
     let index = match &proof {
         Resolved::Index { bytes, .. } => Some(parse_index(&request.image, bytes)?),
@@ -163,7 +163,7 @@ fn write(
 }
 
 fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
-    let Proof::Index { url, .. } = &image.proof else {
+    let Proof::Index(IndexSpec { url, .. }) = &image.proof else {
         return Err(WriteError::Internal("an index came without its source".into()));
     };
     Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: source::shown_text(url), source: error })

@@ -20,7 +20,7 @@ use crate::common::{
     tools::Loop,
     watch::Watch,
 };
-use landfall_api::ReceiptState;
+use landfall_api::{IndexSpec, ReceiptState};
 use landfall_disk::{
     BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at,
     judge::{Findings, State, judge},
@@ -48,7 +48,7 @@ fn child() {
     let proof = match proof {
         "raw" => Proof::Raw(digest),
         "stored" => Proof::Stored(digest),
-        index => Proof::Index { url: index.into(), digest },
+        index => Proof::Index(IndexSpec { url: index.into(), digest }),
     };
     let request = WriteRequest {
         disk: disk_at(Path::new(device)).unwrap(),

@@ -12,7 +12,7 @@ use crate::common::{
     request::image_at,
     server::serve_content,
 };
-use landfall_api::ErrorCode;
+use landfall_api::{ErrorCode, IndexSpec, SecretText, SumsSpec};
 use landfall_disk::{Authorization, DetachedSignature, Image, Proof, Resolved, Signature, WriteError, resolve_proof};
 use tempfile::TempDir;
 
@@ -210,7 +210,7 @@ fn minisigns_signatures_hold_for_their_own_bytes_and_no_others() {
 /// An image called `disk.img` with a file of checksums, both in one folder.
 fn image_with_sums(folder: &Path, sums: &[u8], signature: Option<Signature>) -> Image {
     std::fs::write(folder.join("SUMS"), sums).unwrap();
-    let proof = Proof::Sums { url: format!("file:{}", folder.join("SUMS").display()), signature };
+    let proof = Proof::Sums(SumsSpec { url: format!("file:{}", folder.join("SUMS").display()), signature });
     image_at("https://unasked.invalid/images/disk.img?token=x", proof)
 }
 
@@ -262,12 +262,12 @@ fn a_signed_checksum_file_counts_only_unaltered() {
 #[test]
 fn an_index_needs_its_digest_and_never_gets_foreign_credentials() {
     let url = serve_content(b"index".to_vec(), "", |head| assert!(!head.contains("authorization"), "{head}"));
-    let proof = Proof::Index { url, digest: digest(b"index") };
+    let proof = Proof::Index(IndexSpec { url, digest: digest(b"index") });
     let mut image = image_at("https://unasked.invalid/disk.img", proof);
-    image.access.authorization = Some(Authorization::Bearer("geheim".into()));
+    image.access.authorization = Some(Authorization::Bearer(SecretText::new("geheim")));
     let resolved = resolve_proof(&image, &Lines::default(), &RUN).unwrap();
     assert!(matches!(resolved, Resolved::Index { bytes, .. } if bytes == b"index"));
-    if let Proof::Index { digest: stated, .. } = &mut image.proof {
+    if let Proof::Index(IndexSpec { digest: stated, .. }) = &mut image.proof {
         *stated = digest(b"another");
     }
     assert_eq!(resolve_proof(&image, &Lines::default(), &RUN).unwrap_err().code(), ErrorCode::DigestMismatch);

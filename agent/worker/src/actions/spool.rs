@@ -9,7 +9,7 @@ use std::{
 };
 
 use landfall_api::{Digest, ErrorCode, Problem, Progress};
-use landfall_disk::{CancelFlag, Image, ImageSource, ProvenFile, WriteError, open_file, open_source};
+use landfall_disk::{CancelFlag, Image, ImageSource, ProvenFile, WriteError, open_file, open_source, shown_name};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fstatvfs, openat, unlinkat},
     io::Errno,
@@ -41,7 +41,7 @@ pub(super) struct Spool {
 impl Spool {
     /// Fetches and proves it, in the file system of one of these directories: where the most room is.
     pub(super) fn fetch(wanted: &Wanted<'_>, directories: &[&OwnedFd], report: &Reporter) -> Result<Self, Failure> {
-        let name = wanted.image.shown_name();
+        let name = shown_name(wanted.image);
         let (directory, free) = roomiest(directories).map_err(|e| unwritten(&e, &name, 0))?;
         fits(wanted.size, free, &name)?;
         let mut file = nameless(directory).map_err(|e| unwritten(&e, &name, 0))?;
