@@ -78,7 +78,7 @@ pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{
     Call, CallAnswer, CallError, ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture,
-    open as open_source, open_file, root_layers, shown_name,
+    image_at, open as open_source, open_file, root_layers, shown_name,
 };
 pub use teardown::{
     Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, active_devices, lacking_arrays, stop_all_on,

@@ -10,7 +10,7 @@ use landfall_api::{
     message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
     stages,
 };
-use landfall_disk::{Observer, SelectionGuard, Unobserved, WriteRequest, device_path};
+use landfall_disk::{Observer, SelectionGuard, Unobserved, WriteOutcome, WriteRequest, device_path};
 
 use super::{Machine, authority, chosen_disk::list, final_failure};
 use crate::{
@@ -35,9 +35,9 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }
     let request = request(job, spec, disk.clone(), selection);
     let observer = ToRun { job, device: device_path(&disk).display().to_string(), thinned: Mutex::new(None) };
-    let outcome = landfall_disk::write_image(&request, &observer)
+    let WriteOutcome { written, installed, elapsed } = landfall_disk::write_image(&request, &observer)
         .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })?;
-    if let Some(why) = &outcome.no_receipt {
+    if let Some(why) = &installed.no_receipt {
         tracing::warn!("the disk carries no receipt: {why}");
     }
     if starts {
@@ -45,12 +45,12 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }
     machine.remember(job.run.workflow_uid, disk.id);
     Ok(ActionResult::WriteImage(WriteImageResult {
-        receipt: outcome.receipt,
-        written: outcome.written,
-        stored_bytes: outcome.stored_bytes,
-        raw_bytes: outcome.raw_bytes,
-        written_bytes: outcome.written_bytes,
-        elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
+        receipt: installed.receipt,
+        written,
+        stored_bytes: installed.stored_bytes,
+        raw_bytes: installed.raw_bytes,
+        written_bytes: installed.written_bytes,
+        elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
     }))
 }
 

@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use crate::{Access, Defect, Format, Image, Observer, WriteError};
+use crate::{Access, Defect, Format, Image, Observer, Proof, WriteError};
 use file::FileSource;
 pub use http::{Call, CallAnswer, CallError};
 use http::{Connector, HttpSource, Patience};
@@ -84,6 +84,11 @@ pub fn open<'a>(
         1 => Ok(sources.remove(0)),
         _ => Ok(Box::new(Mirrors::new(sources, digest_guards, observer))),
     }
+}
+
+/// The image at this URL alone: of any format, with a partition table, and its server is asked as is usual.
+pub fn image_at(url: impl Into<String>, proof: Proof) -> Image {
+    Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() }
 }
 
 /// The image's first URL.

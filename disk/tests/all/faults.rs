@@ -18,12 +18,12 @@ use crate::common::{
     formats::{self, Kind, Stored},
     gpt_image, mark, noise,
     order::order,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
     Authority, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError,
-    WriteOutcome, WriteRequest, install,
+    WriteOutcome, WriteRequest, image_at, install,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };

@@ -6,13 +6,9 @@ use std::{
     process::Command,
 };
 
-use crate::common::{
-    MIB, digest, formats, gpt_image,
-    request::{image_at, persons},
-    vmdk,
-};
+use crate::common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
 use landfall_disk::{
-    Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
+    Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings, write_image,
 };
 use uuid::Uuid;
 
@@ -112,8 +108,8 @@ fn files_from_reference_tools_are_written_as_those_read_them() {
             let outcome =
                 write(&file, proof.clone(), Some(format), &disk).unwrap_or_else(|e| panic!("{case}, {proof:?}: {e}"));
             assert_written(&disk, &image, case);
-            assert_eq!(outcome.raw_bytes, image.len() as u64, "{case}");
-            assert!(outcome.stored_bytes >= stored.len() as u64, "{case}: all of the file was read");
+            assert_eq!(outcome.installed.raw_bytes, image.len() as u64, "{case}");
+            assert!(outcome.installed.stored_bytes >= stored.len() as u64, "{case}: all of the file was read");
         }
         let wrong = if format == Format::Raw { Format::Gzip } else { Format::Raw };
         let error = write(&file, Proof::Stored(digest(&stored)), Some(wrong), &disk).unwrap_err();

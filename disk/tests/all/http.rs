@@ -12,7 +12,7 @@ use std::{
 
 use crate::common::{
     MIB, digest, gpt_image,
-    request::{image_at, write_request},
+    request::write_request,
     server::{range_start, serve, serve_raw},
     watch::Watch,
 };
@@ -23,8 +23,8 @@ use axum::{
 };
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at, judge::Findings, read_mark,
-    read_receipt, write_image,
+    LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings,
+    read_mark, read_receipt, write_image,
 };
 use uuid::Uuid;
 
@@ -111,9 +111,9 @@ fn a_good_image_is_installed_raw_and_zstd() {
         let body = stored.clone();
         let bench = Bench::new(&serve(move |_| body.clone().into_response()), proved(&stored));
         let outcome = bench.write().unwrap();
-        assert!(outcome.written && outcome.no_receipt.is_none());
-        assert_eq!((outcome.stored_bytes, outcome.raw_bytes), (stored.len() as u64, 5 * MIB));
-        assert!(outcome.written_bytes < outcome.raw_bytes, "runs of zeroes are not written");
+        assert!(outcome.written && outcome.installed.no_receipt.is_none());
+        assert_eq!((outcome.installed.stored_bytes, outcome.installed.raw_bytes), (stored.len() as u64, 5 * MIB));
+        assert!(outcome.installed.written_bytes < outcome.installed.raw_bytes, "runs of zeroes are not written");
         bench.assert_installed(&image());
         let progress = bench.watcher.progress.lock().unwrap();
         let last = progress.last().unwrap();

@@ -16,13 +16,13 @@ use crate::common::{
     formats::{self, Kind, Stored},
     gpt_image, noise, packed,
     replay::Random,
-    request::{image_at, persons},
+    request::persons,
     tools::Loop,
     watch::Watch,
 };
 use landfall_api::{IndexSpec, ReceiptState};
 use landfall_disk::{
-    BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at,
+    BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at, image_at,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };

@@ -10,10 +10,10 @@ use std::{
 
 use crate::common::{
     MIB, digest, gpt_image, mbr_image, noise,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::ErrorCode;
-use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, write_image};
+use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, image_at, write_image};
 use uuid::Uuid;
 
 const DISK: u64 = 24 * MIB;
@@ -187,7 +187,7 @@ fn a_volume_without_a_table_needs_the_word() {
     for (bytes, name) in volumes() {
         bench.refused(name, &bytes, name, "table: none", false);
         let (written, _) = bench.write(&bytes, true);
-        assert_eq!(written.unwrap().raw_bytes, bytes.len() as u64, "{name}");
+        assert_eq!(written.unwrap().installed.raw_bytes, bytes.len() as u64, "{name}");
         assert!(fs::read(bench.path("disk")).unwrap().starts_with(&bytes), "{name}");
     }
     for (what, bytes) in [("zeroes", vec![0; MIB as usize]), ("noise", with(0, &[0x91]))] {

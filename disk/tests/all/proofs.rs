@@ -9,11 +9,12 @@ use crate::common::{
     digest,
     fetch::{Lines, RUN},
     noise,
-    request::image_at,
     server::serve_content,
 };
 use landfall_api::{ErrorCode, IndexSpec, SecretText, SumsSpec};
-use landfall_disk::{Authorization, DetachedSignature, Image, Proof, Resolved, Signature, WriteError, resolve_proof};
+use landfall_disk::{
+    Authorization, DetachedSignature, Image, Proof, Resolved, Signature, WriteError, image_at, resolve_proof,
+};
 use tempfile::TempDir;
 
 fn run(command: &mut Command) -> String {

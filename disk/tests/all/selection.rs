@@ -2,12 +2,12 @@
 
 use crate::common::{
     MIB, digest, gpt_image,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::{ErrorCode, WipeLevel};
 use landfall_disk::{
-    Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, may_write, wipe_disk,
-    write_image,
+    Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, image_at, may_write,
+    wipe_disk, write_image,
 };
 
 fn another_disk() -> SelectionGuard {

@@ -162,7 +162,7 @@ fn unwritten(error: &io::Error, name: &str, stored: u64) -> Failure {
 mod tests {
     use std::{fs, path::Path, process::Command};
 
-    use landfall_disk::{Access, Proof};
+    use landfall_disk::{Proof, image_at};
 
     use super::*;
 
@@ -250,13 +250,7 @@ mod tests {
 
     fn fetched(url: String, size: Option<u64>, to: &OwnedFd) -> Failure {
         let digest = Digest::from_sha256([0; 32]);
-        let image = Image {
-            urls: vec![url],
-            proof: Proof::Stored(digest),
-            format: None,
-            no_table: false,
-            access: Access::default(),
-        };
+        let image = image_at(url, Proof::Stored(digest));
         let wanted = Wanted { image: &image, digest, size };
         Spool::fetch(&wanted, &[to], &Reporter::new(io::sink())).err().unwrap()
     }

@@ -8,7 +8,8 @@ use landfall_api::{
     message::{ActionResult, HiddenPoint},
 };
 use landfall_disk::{
-    Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, root_layers, shown_name, with_content,
+    Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, image_at, root_layers, shown_name,
+    with_content,
 };
 use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
@@ -100,13 +101,7 @@ impl Fetch<'_> {
         manner: Manner,
         to: &mut To<'_>,
     ) -> Result<(), Failure> {
-        let image = Image {
-            urls: vec![url.to_owned()],
-            proof: Proof::Stored(digest),
-            format: None,
-            no_table: false,
-            access: self.access.clone(),
-        };
+        let image = Image { access: self.access.clone(), ..image_at(url, Proof::Stored(digest)) };
         let directories = self.directories.each_ref();
         let spool = Spool::fetch(&Wanted { image: &image, digest, size }, &directories, self.report)?;
         let mut unpacker = to.begun()?;
