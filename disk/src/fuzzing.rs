@@ -66,22 +66,29 @@ pub struct How {
     pub most: u64,
 }
 
-struct Pieces<'a>(&'a [u8], usize);
+/// Stored bytes in pieces of `step`.
+pub(crate) struct Pieces<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) step: usize,
+}
 
 impl Input for Pieces<'_> {
     fn fill(&mut self) -> Result<&[u8], DecodeError> {
-        Ok(&self.0[..self.1.min(self.0.len())])
+        Ok(&self.bytes[..self.step.min(self.bytes.len())])
     }
     fn consume(&mut self, bytes: usize) {
-        self.0 = &self.0[bytes..];
+        self.bytes = &self.bytes[bytes..];
     }
 }
 
-struct Memory<'a> {
-    bytes: &'a [u8],
-    range: Range<u64>,
-    step: usize,
-    total: Option<u64>,
+/// A file in memory, with random access.
+pub(crate) struct Memory<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) range: Range<u64>,
+    /// Bytes of a read, at most.
+    pub(crate) step: usize,
+    /// How long it says that it is.
+    pub(crate) total: Option<u64>,
 }
 
 impl ImageSource for Memory<'_> {
@@ -171,7 +178,8 @@ fn collect(
         });
         let mut sink = Sink::new(Arc::new(Pool::new(64 * 1024)), out);
         let limits = Limits { ordered: how.ordered, threads: how.threads, ..Limits::default() };
-        let done = run(&mut Pieces(stored, how.step.max(1)), &mut sink, limits).and_then(|()| sink.flush());
+        let done =
+            run(&mut Pieces { bytes: stored, step: how.step.max(1) }, &mut sink, limits).and_then(|()| sink.flush());
         let length = sink.end();
         drop(sink);
         let raw = taker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

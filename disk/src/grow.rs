@@ -141,9 +141,7 @@ fn grow_gpt(device: &dyn BlockDevice, mut table: Table, start: u64, size: Option
         field.copy_from_slice(&last.to_le_bytes());
     }
     (new.header.alternate_lba, new.header.last_usable) = (sectors - 1, last_usable);
-    let mut backup = new.clone();
-    (backup.header.my_lba, backup.header.alternate_lba) = (sectors - 1, 1);
-    backup.header.entries_lba = last_usable + 1;
+    let backup = new.backup(sectors - 1, sector);
     let stands = Table::read(device, sectors - 1, sector).is_ok_and(|there| there == backup);
     if !stands || table != new {
         write(device, backup.header.entries_lba, &backup.entries_padded(sector))?;

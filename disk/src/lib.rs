@@ -21,7 +21,6 @@ mod forgiving;
 pub mod fuzzing;
 mod gpt;
 mod grow;
-mod image;
 mod index;
 mod inuse;
 pub mod judge;
@@ -54,12 +53,16 @@ pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
 };
 pub use grow::{GrowError, Grown, grow_on, grow_partition};
-pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{
     Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,
     SeekTable, SeekTableError, StoredAs,
 };
 pub use inuse::holders_of;
+// Short here, where all is about images; and a source is what one is read from.
+pub use landfall_api::{
+    ImageAccess as Access, ImageAuthorization as Authorization, ImageFormat as Format, ImageProof as Proof,
+    ImageSource as Image, SignatureSpec as Signature,
+};
 pub use lend::{LendRequest, Lent, lend, take_back};
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use memory::{available as available_memory, total as total_memory};
@@ -77,7 +80,7 @@ pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{
     Call, CallAnswer, CallError, ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture,
-    open as open_source, open_file, root_layers,
+    image_at, open as open_source, open_file, root_layers, shown_name,
 };
 pub use teardown::{
     Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, active_devices, lacking_arrays, stop_all_on,

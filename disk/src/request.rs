@@ -12,7 +12,7 @@ use std::{
 use landfall_api::{DiskFacts, DiskReceipt, Progress, WipeLevel};
 use uuid::Uuid;
 
-use crate::{Image, WriteError};
+use crate::{Image, Installed, WriteError};
 
 /// Who writes: the fields of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,22 +180,10 @@ pub struct WipeRequest {
 /// The result of a successful write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOutcome {
-    /// The receipt that is now on the disk.
-    pub receipt: Option<DiskReceipt>,
-    /// Why there is no receipt.
-    pub no_receipt: Option<String>,
     /// False: the receipt already said `done` for this very action, so nothing was written again.
     pub written: bool,
-    /// Bytes fetched and hashed.
-    pub stored_bytes: u64,
-    /// Bytes they decoded to.
-    pub raw_bytes: u64,
-    /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
-    pub written_bytes: u64,
-    /// Bytes that were on the disk already and are not written again.
-    pub unchanged_bytes: u64,
-    /// Bytes read back before the commit and found as written.
-    pub read_back_bytes: u64,
+    /// What was done, and the receipt that is now on the disk.
+    pub installed: Installed,
     /// From call to return.
     pub elapsed: Duration,
 }

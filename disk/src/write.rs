@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, path::Path, time::Instant};
 
-use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, IndexSpec, Receipt, ReceiptState};
 
 use crate::{
     Authority, BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError,
@@ -11,7 +11,7 @@ use crate::{
     blank, device_path, disk_at,
     forgiving::Forgiving,
     holders_of, memory,
-    pipeline::{Expectation, Order, install},
+    pipeline::{Expectation, Installed, Order, device_io, install, unreadable},
     proof::{self, Resolved},
     receipt, source,
     teardown::close_idle_on,
@@ -67,21 +67,13 @@ fn write(
     close_idle_on(&request.disk, observer);
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
-    let io = |action: &'static str| {
-        let device = name.clone();
-        move |source| WriteError::DeviceIo { device, action: action.into(), source }
-    };
-    let unreadable = |action| {
-        let device = name.clone();
-        move |source| WriteError::Unreadable { device, action, source }
-    };
     // With a person's word, what cannot be read does not stop what would write over it.
     let looked = Forgiving::new(&device, authority.forced());
-    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
+    let found = receipt::read_mark(&looked).map_err(unreadable(&name, "read the receipt of"))?;
     let marked = found.is_some();
     let found = found.filter(|mark| known_here(mark, &request.disk.id, authority, &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
-    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?.or(foreign);
+    let content = blank::what_is_there(&looked).map_err(unreadable(&name, "look at the content of"))?.or(foreign);
     let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     // A cancel causes various errors; the caller gets the cancel as the reason.
     let explain = |error| may_act().err().unwrap_or(error);
@@ -91,26 +83,17 @@ fn write(
         Decision::Write => {}
         Decision::AlreadyDone => {
             // The process that wrote it may have been killed, or may have failed, before its last flush.
-            device.flush().map_err(io("flush the finished install on"))?;
+            device.flush().map_err(device_io(&name, "flush the finished install on"))?;
             if let Err(error) = device.reread_table() {
                 observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
             }
             observer.log(LogLevel::Info, &format!("{name} already carries this install; nothing is written"));
-            return Ok(WriteOutcome {
-                receipt: found,
-                no_receipt: None,
-                written: false,
-                stored_bytes: 0,
-                raw_bytes: 0,
-                written_bytes: 0,
-                unchanged_bytes: 0,
-                read_back_bytes: 0,
-                elapsed: begun.elapsed(),
-            });
+            let installed = Installed { receipt: found, ..Installed::default() };
+            return Ok(WriteOutcome { written: false, installed, elapsed: begun.elapsed() });
         }
     }
     let direct = if device.is_direct() { "past" } else { "through" };
-    let shown = source::shown_text(request.image.name());
+    let shown = source::shown_name(&request.image);
     observer.log(LogLevel::Info, &format!("writing {shown} to {name}, {direct} the page cache"));
     let index = match &proof {
         Resolved::Index { bytes, .. } => Some(parse_index(&request.image, bytes)?),
@@ -149,21 +132,11 @@ fn write(
         },
     };
     let installed = install(&device, &mut *source, &order, observer)?;
-    Ok(WriteOutcome {
-        receipt: installed.receipt,
-        no_receipt: installed.no_receipt,
-        written: true,
-        stored_bytes: installed.stored_bytes,
-        raw_bytes: installed.raw_bytes,
-        written_bytes: installed.written_bytes,
-        unchanged_bytes: installed.unchanged_bytes,
-        read_back_bytes: installed.read_back_bytes,
-        elapsed: begun.elapsed(),
-    })
+    Ok(WriteOutcome { written: true, installed, elapsed: begun.elapsed() })
 }
 
 fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
-    let Proof::Index { url, .. } = &image.proof else {
+    let Proof::Index(IndexSpec { url, .. }) = &image.proof else {
         return Err(WriteError::Internal("an index came without its source".into()));
     };
     Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: source::shown_text(url), source: error })

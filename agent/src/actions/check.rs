@@ -75,11 +75,11 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::Unpack(spec) => {
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))?;
-            let access = Access::from(&spec.access);
+            let access = &spec.access;
             match &spec.source {
-                UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
+                UnpackSource::Archive { url, digest } => answers(job, url, *digest, access, u64::MAX),
                 UnpackSource::Image { url } => {
-                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(|e| unfetched(&e))
+                    root_layers(url, access, &Unobserved, &job.cancel).map(drop).map_err(|e| unfetched(&e))
                 }
             }
         }
@@ -89,7 +89,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             }
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))?;
-            let image = container_image(&spec.image, &Access::from(&spec.access), &Unobserved, &job.cancel);
+            let image = container_image(&spec.image, &spec.access, &Unobserved, &job.cancel);
             image.map(drop).map_err(|e| unfetched(&e))
         }
         ActionKind::InstallBootloader(spec) => {

@@ -1,7 +1,7 @@
 //! `http`: calls a web server. No header and no body that is sent is ever logged, reported or part of a failure.
 
 use landfall_api::{ErrorCode, Http, HttpResult, KeepBody, Problem, message::ActionResult};
-use landfall_disk::{Access, Call, CallAnswer, CallError};
+use landfall_disk::{Call, CallAnswer, CallError};
 use serde_json::Value;
 
 use super::{final_failure, installed_root::may_act};
@@ -44,7 +44,7 @@ fn call(job: &Job, mut spec: Http) -> Result<HttpResult, Failure> {
         url: &spec.url,
         headers: &spec.headers,
         body: spec.body.as_ref(),
-        access: &Access::from(&spec.access),
+        access: &spec.access,
         expected: &spec.expect_status,
         most,
         within: None,

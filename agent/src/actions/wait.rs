@@ -7,7 +7,7 @@ use std::{
 
 use hickory_resolver::Resolver;
 use landfall_api::{Awaited, ErrorCode, HttpMethod, Problem, Progress, Wait, WaitResult, message::ActionResult};
-use landfall_disk::{Access, Call, CallError};
+use landfall_disk::{Call, CallError};
 use tokio::{
     net::TcpStream,
     time::{Instant, sleep, timeout},
@@ -68,7 +68,6 @@ async fn by_url(job: &Job, answer: Awaited) -> Result<Result<(), String>, Failur
     let Awaited::Url { url, expect_status, access } = answer else { return Ok(Ok(())) };
     let (name, cancel, at) = (format!("action-{}", job.action.action_index), job.cancel.clone(), url.clone());
     let ask = move || {
-        let access = Access::from(&access);
         let expected = &expect_status;
         let (method, within) = (HttpMethod::Get, Some(TRY));
         let call = Call { method, url: &url, headers: &[], body: None, access: &access, expected, most: 0, within };

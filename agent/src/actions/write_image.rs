@@ -6,14 +6,11 @@ use std::{
 };
 
 use landfall_api::{
-    BootPolicy, DiskFacts, DiskReceipt, ErrorCode, ImageFormat, ImageProof, ImageSource, Problem, Progress,
-    SignatureSpec,
+    BootPolicy, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress,
     message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
     stages,
 };
-use landfall_disk::{
-    Access, Format, Image, Observer, Proof, SelectionGuard, Signature, Unobserved, WriteRequest, device_path,
-};
+use landfall_disk::{Observer, SelectionGuard, Unobserved, WriteOutcome, WriteRequest, device_path};
 
 use super::{Machine, authority, chosen_disk::list, final_failure};
 use crate::{
@@ -38,9 +35,9 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }
     let request = request(job, spec, disk.clone(), selection);
     let observer = ToRun { job, device: device_path(&disk).display().to_string(), thinned: Mutex::new(None) };
-    let outcome = landfall_disk::write_image(&request, &observer)
+    let WriteOutcome { written, installed, elapsed } = landfall_disk::write_image(&request, &observer)
         .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })?;
-    if let Some(why) = &outcome.no_receipt {
+    if let Some(why) = &installed.no_receipt {
         tracing::warn!("the disk carries no receipt: {why}");
     }
     if starts {
@@ -48,12 +45,12 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }
     machine.remember(job.run.workflow_uid, disk.id);
     Ok(ActionResult::WriteImage(WriteImageResult {
-        receipt: outcome.receipt,
-        written: outcome.written,
-        stored_bytes: outcome.stored_bytes,
-        raw_bytes: outcome.raw_bytes,
-        written_bytes: outcome.written_bytes,
-        elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
+        receipt: installed.receipt,
+        written,
+        stored_bytes: installed.stored_bytes,
+        raw_bytes: installed.raw_bytes,
+        written_bytes: installed.written_bytes,
+        elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
     }))
 }
 
@@ -78,7 +75,7 @@ pub(super) fn check(
 fn request(job: &Job, spec: &WriteImage, disk: DiskFacts, selection: SelectionGuard) -> WriteRequest {
     WriteRequest {
         disk,
-        image: image(&spec.image),
+        image: spec.image.clone(),
         keep: spec.keep.clone(),
         read_back: spec.read_back,
         authority: authority(job, selection),
@@ -145,33 +142,6 @@ fn selected_elsewhere<'a>(
     })
 }
 
-/// The image as the disk library knows it.
-fn image(source: &ImageSource) -> Image {
-    let signature = |stated: &SignatureSpec| Signature { url: stated.url.clone(), key: stated.key.clone() };
-    let proof = match &source.proof {
-        ImageProof::Stored(digest) => Proof::Stored(*digest),
-        ImageProof::Raw(digest) => Proof::Raw(*digest),
-        ImageProof::Sums(sums) => {
-            Proof::Sums { url: sums.url.clone(), signature: sums.signature.as_ref().map(signature) }
-        }
-        ImageProof::Signed(stated) => Proof::Signed(signature(stated)),
-        ImageProof::Index(index) => Proof::Index { url: index.url.clone(), digest: index.digest },
-        ImageProof::Pinned => Proof::Pinned,
-        ImageProof::Waived => Proof::Waived,
-    };
-    let format = source.format.map(|format| match format {
-        ImageFormat::Raw => Format::Raw,
-        ImageFormat::Gzip => Format::Gzip,
-        ImageFormat::Xz => Format::Xz,
-        ImageFormat::Zstd => Format::Zstd,
-        ImageFormat::Bzip2 => Format::Bzip2,
-        ImageFormat::Lz4 => Format::Lz4,
-        ImageFormat::Qcow2 => Format::Qcow2,
-        ImageFormat::Vmdk => Format::Vmdk,
-    });
-    Image { urls: source.urls.clone(), proof, format, no_table: source.no_table, access: Access::from(&source.access) }
-}
-
 /// Forwards the reports of the write.
 struct ToRun<'a> {
     job: &'a Job,
@@ -219,70 +189,9 @@ impl Observer for ToRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{
-        Digest, DiskSelector, ImageAccess, ImageAuthorization, IndexSpec, SecretText, SumsSpec, message::Retry,
-    };
-    use landfall_disk::Authorization;
+    use landfall_api::{DiskSelector, ImageAccess, ImageProof, ImageSource, message::Retry};
 
     use super::*;
-
-    fn spec(proof: ImageProof) -> WriteImage {
-        WriteImage {
-            disk: DiskSelector::default(),
-            image: ImageSource {
-                urls: vec!["http://h/i".into(), "http://g/i".into()],
-                proof,
-                format: Some(ImageFormat::Qcow2),
-                no_table: true,
-                access: ImageAccess {
-                    ca_certificates: vec!["PEM".into()],
-                    proxy: Some("http://p:1".into()),
-                    authorization: Some(ImageAuthorization::Basic {
-                        username: "u".into(),
-                        password: SecretText::new("pw"),
-                    }),
-                },
-            },
-            keep: vec!["data".into()],
-            read_back: true,
-        }
-    }
-
-    #[test]
-    fn every_proof_reaches_the_disk_as_itself() {
-        let digest = Digest::from_sha256([7; 32]);
-        let url = || "http://h/f".to_owned();
-        let (stated, signed) =
-            (SignatureSpec { url: url(), key: "RW".into() }, Signature { url: url(), key: "RW".into() });
-        for (stated, expected) in [
-            (ImageProof::Stored(digest), Proof::Stored(digest)),
-            (ImageProof::Raw(digest), Proof::Raw(digest)),
-            (
-                ImageProof::Sums(SumsSpec { url: url(), signature: Some(stated.clone()) }),
-                Proof::Sums { url: url(), signature: Some(signed.clone()) },
-            ),
-            (ImageProof::Signed(stated), Proof::Signed(signed)),
-            (ImageProof::Index(IndexSpec { url: url(), digest }), Proof::Index { url: url(), digest }),
-            (ImageProof::Pinned, Proof::Pinned),
-            (ImageProof::Waived, Proof::Waived),
-        ] {
-            let image = image(&spec(stated).image);
-            assert_eq!(image.proof, expected);
-            assert_eq!((image.urls.len(), image.format, image.no_table), (2, Some(Format::Qcow2), true));
-            assert_eq!((image.access.ca_certificates.len(), image.access.proxy.as_deref()), (1, Some("http://p:1")));
-            let asks = Authorization::Basic { user: "u".into(), password: "pw".into() };
-            assert_eq!(image.access.authorization, Some(asks));
-        }
-    }
-
-    #[test]
-    fn every_format_reaches_the_disk_as_itself() {
-        let source = spec(ImageProof::Waived).image;
-        for format in ImageFormat::ALL {
-            let image = image(&ImageSource { format: Some(format), ..source.clone() });
-            assert_eq!(image.format.map(Format::as_str), Some(format.as_str()));
-        }
-    }
 
     #[test]
     fn parallel_branches_must_not_select_the_same_disk() {
@@ -298,7 +207,15 @@ mod tests {
             when: None,
             kind: ActionKind::WriteImage(WriteImage {
                 disk: DiskSelector([("size".to_owned(), name.into())].into()),
-                ..spec(ImageProof::Waived)
+                image: ImageSource {
+                    urls: vec!["http://h/i".into()],
+                    proof: ImageProof::Waived,
+                    format: None,
+                    no_table: true,
+                    access: ImageAccess::default(),
+                },
+                keep: Vec::new(),
+                read_back: true,
             }),
         };
         let disk = |name: &str, size: u64| DiskFacts {

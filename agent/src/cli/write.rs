@@ -157,7 +157,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &tokio::runtime::Handle) -> u8
 
 fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &CancelFlag) -> Result<(), Stop> {
     let image = arguments.image.image()?;
-    let named = image.shown_name();
+    let named = landfall_disk::shown_name(&image);
     let disk = target::choose(&arguments.disk)?;
     let device = landfall_disk::device_path(&disk);
     // Opened before anything is destroyed: an unwritable report must fail now.

@@ -1,4 +1,4 @@
-//! The table and the decision; `disk/tests/not_images.rs` has the files.
+//! The table and the decision; `disk/tests/all/not_images.rs` has the files.
 //!
 //! `LANDFALL_BLESS=1 cargo test -p landfall-disk content` writes the table in `docs/images.md` anew.
 

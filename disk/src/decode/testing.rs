@@ -4,23 +4,9 @@ use std::sync::Arc;
 
 use crossbeam_channel::unbounded;
 
-use super::{DecodeError, Decoded, Input, Limits, Sink, decode};
+use super::{DecodeError, Decoded, Limits, Sink, decode};
+pub(crate) use crate::fuzzing::Pieces;
 use crate::{Format, buffer::Pool};
-
-/// Stored bytes in pieces of `step`.
-pub(crate) struct Pieces<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) step: usize,
-}
-
-impl Input for Pieces<'_> {
-    fn fill(&mut self) -> Result<&[u8], DecodeError> {
-        Ok(&self.bytes[..self.step.min(self.bytes.len())])
-    }
-    fn consume(&mut self, bytes: usize) {
-        self.bytes = &self.bytes[bytes..];
-    }
-}
 
 /// Runs `run` on a sink with blocks of 64 KiB and puts together what came out. The first piece must be the start, and no
 /// byte may come twice.

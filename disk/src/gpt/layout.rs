@@ -29,6 +29,15 @@ pub(crate) struct Piece {
     pub bytes: Vec<u8>,
 }
 
+impl Piece {
+    /// The entries and the header of one copy of a table, where its header says that they are.
+    pub(super) fn of(table: &Table, sector: u32) -> Vec<Self> {
+        let at = |lba: u64| lba * u64::from(sector);
+        let entries = Self { offset: at(table.header.entries_lba), bytes: table.entries_padded(sector) };
+        vec![entries, Self { offset: at(table.header.my_lba), bytes: table.header_sector(sector) }]
+    }
+}
+
 /// What becomes of a range of the image's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -155,14 +164,7 @@ impl Layout {
         table.header.alternate_lba = disk_sectors - 1;
         table.header.last_usable = last_usable;
         kept.merge(&mut table, sector).map_err(|reason| names.keep(reason))?;
-        let mut backup = table.clone();
-        backup.header.my_lba = disk_sectors - 1;
-        backup.header.alternate_lba = 1;
-        backup.header.entries_lba = last_usable + 1;
-        let pieces = |t: &Table| {
-            let entries = Piece { offset: t.header.entries_lba * bytes, bytes: t.entries_padded(sector) };
-            vec![entries, Piece { offset: t.header.my_lba * bytes, bytes: t.header_sector(sector) }]
-        };
+        let backup = table.backup(disk_sectors - 1, sector);
         let place = receipt::PLACE;
         let mut fates = Vec::new();
         for range in kept.ranges(sector) {
@@ -184,8 +186,8 @@ impl Layout {
             sector,
             disk_size,
             lba0: protective(&head[..sector as usize], disk_sectors),
-            table: pieces(&table),
-            backup: pieces(&backup),
+            table: Piece::of(&table, sector),
+            backup: Piece::of(&backup, sector),
             fates,
             least_raw: last.saturating_add(1).saturating_mul(bytes).min(claimed),
             claimed,

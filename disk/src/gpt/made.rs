@@ -96,15 +96,8 @@ impl NewTable {
                     entry_size: ENTRY,
                 };
                 let table = Table { header, entries: self.entries(kept) };
-                let mut backup = table.clone();
-                (backup.header.my_lba, backup.header.alternate_lba) = (sectors - 1, 1);
-                backup.header.entries_lba = usable.end;
-                let pieces = |table: &Table| {
-                    let at = |lba: u64| lba * u64::from(sector);
-                    let entries = Piece { offset: at(table.header.entries_lba), bytes: table.entries_padded(sector) };
-                    vec![entries, Piece { offset: at(table.header.my_lba), bytes: table.header_sector(sector) }]
-                };
-                (layout.table, layout.backup) = (pieces(&table), pieces(&backup));
+                let backup = table.backup(sectors - 1, sector);
+                (layout.table, layout.backup) = (Piece::of(&table, sector), Piece::of(&backup, sector));
                 layout.lba0 = protective(sector, sectors);
             }
         }

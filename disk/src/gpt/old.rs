@@ -149,27 +149,13 @@ impl Old {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::Header, *};
+    use super::{super::table::tests, *};
 
     const SECTOR: usize = 512;
     const LAST: u64 = 4095;
 
     fn table() -> Table {
-        let mut entries = vec![0; 128 * 128];
-        entries[..16].fill(7);
-        entries[32..40].copy_from_slice(&2048_u64.to_le_bytes());
-        entries[40..48].copy_from_slice(&2057_u64.to_le_bytes());
-        let header = Header {
-            my_lba: 1,
-            alternate_lba: LAST,
-            first_usable: 34,
-            last_usable: LAST - 33,
-            disk_guid: [3; 16],
-            entries_lba: 2,
-            entry_count: 128,
-            entry_size: 128,
-        };
-        Table { header, entries }
+        tests::table((2048, 2057), LAST)
     }
 
     fn put(disk: &mut [u8], table: &Table) {
@@ -180,11 +166,7 @@ mod tests {
     }
 
     fn backup() -> Table {
-        let mut backup = table();
-        backup.header.my_lba = LAST;
-        backup.header.alternate_lba = 1;
-        backup.header.entries_lba = LAST - 32;
-        backup
+        table().backup(LAST, 512)
     }
 
     fn blank() -> Vec<u8> {

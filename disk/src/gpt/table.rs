@@ -195,6 +195,14 @@ impl Table {
         })
     }
 
+    /// The second copy of a primary table, which has its header in sector `last` and its entries before that.
+    pub(crate) fn backup(&self, last: u64, sector: u32) -> Self {
+        let mut backup = self.clone();
+        (backup.header.my_lba, backup.header.alternate_lba) = (last, 1);
+        backup.header.entries_lba = last - self.entries_sectors(sector);
+        backup
+    }
+
     /// Sectors the entries take.
     pub fn entries_sectors(&self, sector: u32) -> u64 {
         (self.entries.len() as u64).div_ceil(u64::from(sector))
@@ -238,27 +246,32 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn table() -> Table {
+    /// A primary table with one partition, of a disk whose last sector is `last`.
+    pub(crate) fn table(partition: (u64, u64), last: u64) -> Table {
         let mut entries = vec![0; 128 * 128];
         entries[..16].fill(7);
-        entries[32..40].copy_from_slice(&40_u64.to_le_bytes());
-        entries[40..48].copy_from_slice(&50_u64.to_le_bytes());
+        entries[32..40].copy_from_slice(&partition.0.to_le_bytes());
+        entries[40..48].copy_from_slice(&partition.1.to_le_bytes());
         let header = Header {
             my_lba: 1,
-            alternate_lba: 99,
+            alternate_lba: last,
             first_usable: 34,
-            last_usable: 66,
+            last_usable: last - 33,
             disk_guid: [3; 16],
             entries_lba: 2,
             entry_count: 128,
             entry_size: 128,
         };
         Table { header, entries }
+    }
+
+    fn small() -> Table {
+        table((40, 50), 99)
     }
 
     fn disk(table: &Table, sector: u32) -> Vec<u8> {
@@ -273,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_at_both_sector_sizes() {
         for sector in [512, 4096] {
-            let table = table();
+            let table = small();
             assert_eq!(Table::read(&disk(&table, sector), 1, sector).unwrap(), table);
             assert_eq!(table.used().map(|e| (e.index, e.first, e.last)).collect::<Vec<_>>(), [(0, 40, 50)]);
         }
@@ -288,7 +301,7 @@ mod tests {
 
         #[test]
         fn a_changed_byte_never_gives_a_valid_table(at in 512_usize..512 + 92, bit in 0..8) {
-            let mut bytes = disk(&table(), 512);
+            let mut bytes = disk(&small(), 512);
             bytes[at] ^= 1_u8 << bit;
             prop_assert!(Table::read(&bytes, 1, 512).is_err());
         }
@@ -298,7 +311,7 @@ mod tests {
             fields in prop::array::uniform5(prop_oneof![any::<u64>(), 0_u64..200]),
             count in prop_oneof![any::<u32>(), 0_u32..300], size in prop_oneof![any::<u32>(), Just(128_u32)],
         ) {
-            let mut table = table();
+            let mut table = small();
             let h = &mut table.header;
             [h.alternate_lba, h.first_usable, h.last_usable, h.entries_lba, _] = fields;
             (h.entry_count, h.entry_size) = (count, size);

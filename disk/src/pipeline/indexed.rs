@@ -9,14 +9,14 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::{Builder, Scope},
+    thread::Scope,
     time::Instant,
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
-use super::{Check, Context, body::Body, compare, evidence::Evidence, meter::Wait};
+use super::{Check, Context, body::Body, compare, evidence::Evidence, meter::Wait, spawn};
 use crate::{
     BlockDevice, Defect, WriteError,
     buffer::{Buffer, Pool},
@@ -113,10 +113,6 @@ impl Indexed<'_> {
         let (fetched_in, fetched) = bounded(depth);
         let (pieces_in, pieces) = bounded(2 * THREADS);
         let decoded = Arc::new(AtomicUsize::new(0));
-        let spawn = |what, run: Box<dyn FnOnce() + Send + 'scope>| {
-            let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
-            started.map(|_| ()).map_err(|source| WriteError::Start { what, source })
-        };
         for _ in 0..threads {
             let (fetched, pieces, stored) = (fetched.clone(), pieces_in.clone(), Arc::clone(&stored));
             let (blocks, decoded) = (Arc::clone(blocks), Arc::clone(&decoded));
@@ -126,7 +122,7 @@ impl Indexed<'_> {
                     let _ = pieces.send(Err(error));
                 }
             };
-            spawn("decode", Box::new(run))?;
+            spawn(scope, "decode", run)?;
         }
         let run = move || {
             if let Err(error) = self.fetch(source, wanted, &fetched_in, &stored) {
@@ -134,7 +130,7 @@ impl Indexed<'_> {
                 let _ = pieces_in.send(Err(error));
             }
         };
-        spawn("fetch", Box::new(run))?;
+        spawn(scope, "fetch", run)?;
         Ok(Running { pieces, decoded, wanted: wanted.len() })
     }
 

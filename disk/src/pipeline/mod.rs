@@ -33,7 +33,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, Builder, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -120,11 +120,10 @@ pub struct Order<'a> {
     pub same_disk: Check<'a>,
 }
 
-#[cfg(test)]
-impl Order<'_> {
-    /// An order without conditions, which may always act.
-    pub(crate) fn plain(device: &str, mark: DiskReceipt) -> Order<'_> {
-        Order {
+impl<'a> Order<'a> {
+    /// Writes over everything what nothing proves, compares nothing, and reads nothing back.
+    pub fn new(device: &'a str, mark: DiskReceipt, may_act: Check<'a>, same_disk: Check<'a>) -> Self {
+        Self {
             device,
             expectation: Expectation::Waived,
             format: None,
@@ -135,14 +134,20 @@ impl Order<'_> {
             read_back: false,
             forgive: false,
             memory: None,
-            may_act: &|| Ok(()),
-            same_disk: &|| Ok(()),
+            may_act,
+            same_disk,
         }
+    }
+
+    /// An order without conditions, which may always act.
+    #[cfg(test)]
+    pub(crate) fn plain(device: &'a str, mark: DiskReceipt) -> Self {
+        Self::new(device, mark, &|| Ok(()), &|| Ok(()))
     }
 }
 
 /// What [`install`] did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     /// The receipt that is now on the disk.
     pub receipt: Option<DiskReceipt>,
@@ -152,11 +157,12 @@ pub struct Installed {
     pub stored_bytes: u64,
     /// Bytes they decoded to.
     pub raw_bytes: u64,
-    /// Bytes really written.
+    /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
     pub written_bytes: u64,
-    /// Bytes that were on the disk already, from an install that was interrupted or from one of a similar image.
+    /// Bytes that were on the disk already, from an install that was interrupted or from one of a similar image; they are not
+    /// written again.
     pub unchanged_bytes: u64,
-    /// Bytes read back and found as written.
+    /// Bytes read back before the commit and found as written.
     pub read_back_bytes: u64,
 }
 
@@ -183,7 +189,7 @@ pub fn install(
     let manner = Manner::new(device, order, &meter, &zeroes, &stop);
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
-    fits_memory(order, &image, BUFFERS)?;
+    fits_memory(order.memory, &image, BUFFERS)?;
     let context = Context { image: &image, stop: &stop, meter: &meter, memory: order.memory };
     thread::scope(|scope| {
         // However the closure ends, the stages must stop fetching.
@@ -228,7 +234,7 @@ fn install_indexed(
     let image = source.name().to_owned();
     let indexed =
         Indexed { index, context: Context { image: &image, stop: &stop, meter: &meter, memory: order.memory } };
-    fits_memory(order, &image, BUFFERS + indexed.memory())?;
+    fits_memory(order.memory, &image, BUFFERS + indexed.memory())?;
     meter.stage("fetch");
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let mut said = [order.format, source.claimed_format()].into_iter().flatten();
@@ -270,9 +276,19 @@ struct Context<'a> {
     memory: Option<u64>,
 }
 
-/// Refuses an image whose write takes more memory than there is.
-fn fits_memory(order: &Order<'_>, image: &str, needed: u64) -> Result<(), WriteError> {
-    match order.memory.filter(|available| *available < needed) {
+/// Starts a thread of the pipeline; `what` it is called in messages.
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    what: &'static str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, WriteError> {
+    let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
+    started.map_err(|source| WriteError::Start { what, source })
+}
+
+/// Refuses an image whose write takes more memory than is available, if that is known.
+fn fits_memory(memory: Option<u64>, image: &str, needed: u64) -> Result<(), WriteError> {
+    match memory.filter(|available| *available < needed) {
         Some(available) => Err(WriteError::NotEnoughMemory { subject: image.into(), needed, available }),
         None => Ok(()),
     }
@@ -425,7 +441,7 @@ pub(crate) fn has_room(mark: &DiskReceipt, wanted: usize, device: &str) -> Resul
 }
 
 /// Names what was tried of what the device holds already.
-fn unreadable(device: &str, action: &'static str) -> impl FnOnce(std::io::Error) -> WriteError {
+pub(crate) fn unreadable(device: &str, action: &'static str) -> impl FnOnce(std::io::Error) -> WriteError {
     let device = device.to_owned();
     move |source| WriteError::Unreadable { device, action, source }
 }

@@ -1,11 +1,6 @@
 //! The stages before the device: fetch, hash and decode, one thread each.
 
-use std::{
-    io,
-    sync::Arc,
-    thread::{Builder, Scope},
-    time::Instant,
-};
+use std::{io, sync::Arc, thread::Scope, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
@@ -19,6 +14,7 @@ use super::{
     opened::{Opened, Recipe, STORED, fill},
     queue::{Queue, Source},
     rawcheck::{RawCheck, check_raw},
+    spawn,
 };
 use crate::{
     Defect, WriteError,
@@ -91,18 +87,14 @@ impl Stages {
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
         let (judged, evidence) = bounded(1);
-        let spawn = |what, run: Box<dyn FnOnce() + Send + 'scope>| {
-            let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
-            started.map(|_| ()).map_err(|source| WriteError::Start { what, source })
-        };
         let pool = Arc::clone(&stored);
-        spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, context)))?;
+        spawn(scope, "fetch", move || fetch(source, start, &pool, &fetched_in, context))?;
         let hasher = digest.as_ref().map(Hasher::like);
         let signature = match expectation {
             Expectation::Signed(signature) => Some(signature.verifier()),
             _ => None,
         };
-        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher, signature, meter)))?;
+        spawn(scope, "hash", move || hash(&fetched, &hashed_in, hasher, signature, meter))?;
         let pool = Arc::clone(blocks);
         let ordered = in_order || matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
@@ -110,7 +102,7 @@ impl Stages {
             Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered, memory }
                 .run(hashed, sink, &judged);
         };
-        spawn("decode", Box::new(decoding))?;
+        spawn(scope, "decode", decoding)?;
         let check = match expectation {
             Expectation::Raw(digest) => RawCheck::Whole { hasher: Hasher::like(&digest), next: 0 },
             Expectation::Index(index) => RawCheck::Blocks(Blocks::new(index, image)),
@@ -120,7 +112,7 @@ impl Stages {
         };
         let (pieces_in, pieces) = bounded(DEPTH);
         let (judged, checked) = bounded(1);
-        spawn("check", Box::new(move || check_raw(&decoded, &pieces_in, &evidence, &judged, check)))?;
+        spawn(scope, "check", move || check_raw(&decoded, &pieces_in, &evidence, &judged, check))?;
         let evidence = checked;
         Ok(Self { pieces, evidence })
     }

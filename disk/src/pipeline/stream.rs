@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Check, Context, Expectation, StopOnDrop,
+    Check, Context, Expectation, StopOnDrop, fits_memory,
     hasher::ZEROES,
     meter::Meter,
     next,
@@ -67,9 +67,7 @@ pub fn with_content<T>(
     let meter = Meter::new(observer);
     let image = source.name().to_owned();
     let context = Context { image: &image, stop: &stop, meter: &meter, memory };
-    if let Some(available) = memory.filter(|available| *available < BUFFERS) {
-        return Err(WriteError::NotEnoughMemory { subject: image, needed: BUFFERS, available });
-    }
+    fits_memory(memory, &image, BUFFERS)?;
     meter.stage("unpack");
     let opened = watched(may_act, &stop, || Opened::look(source, None, context))?;
     if let Recipe::Qcow2(_) | Recipe::Linear(Format::Vmdk) = opened.recipe {

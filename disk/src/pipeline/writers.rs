@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::{Builder, Scope, ScopedJoinHandle},
+    thread::{Scope, ScopedJoinHandle},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::{
     behind::{Behind, Left, Notes},
     manner::Manner,
+    spawn,
     zeroes::is_zero,
 };
 use crate::{
@@ -88,8 +89,7 @@ impl<'scope> Writers<'scope> {
             let (queue, shared, blocks) = (queue.clone(), Arc::clone(&shared), Arc::clone(blocks));
             let notes = notes.clone();
             let run = move || work(manner, &queue, &shared, &blocks, &notes);
-            let thread = Builder::new().name("landfall-write".into()).spawn_scoped(scope, run);
-            threads.push(thread.map_err(|source| WriteError::Start { what: "write", source })?);
+            threads.push(spawn(scope, "write", run)?);
         }
         Ok(Self { jobs, shared, threads, behind, notes })
     }

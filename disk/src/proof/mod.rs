@@ -6,7 +6,7 @@ mod sums;
 
 use std::sync::atomic::AtomicBool;
 
-use landfall_api::Digest;
+use landfall_api::{Digest, IndexSpec, SumsSpec};
 
 pub use signature::{DetachedSignature, SignatureVerifier};
 
@@ -15,7 +15,7 @@ pub(crate) use sums::digest_of;
 use crate::{
     Access, Defect, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
     pipeline::Hasher,
-    source::{Locator, fetch_whole, proven_layer, shown_text},
+    source::{Locator, fetch_whole, name_of, proven_layer, shown_name, shown_text},
 };
 
 /// The largest file of checksums, bytes: some ten thousand lines.
@@ -73,17 +73,17 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
             let reason = "it has no digest, and none of its URLs is oci:// and pinned by @sha256:, so nothing proves \
                 it"
             .into();
-            WriteError::BadFormat { subject: image.name().into(), reason, defect: Defect::Beside }
+            WriteError::BadFormat { subject: name_of(image).into(), reason, defect: Defect::Beside }
         }),
         Proof::Waived => Ok(layer_of(image, None, observer, stop)?.map_or(Resolved::Waived, Resolved::Stored)),
-        Proof::Sums { url, signature } => from_sums(image, url, signature.as_ref(), observer, stop),
+        Proof::Sums(SumsSpec { url, signature }) => from_sums(image, url, signature.as_ref(), observer, stop),
         Proof::Signed(signature) => {
-            let signature = fetch_signature(image, signature, image.name(), observer, stop)?;
-            let refuse = |reason| WriteError::BadSignature { subject: shown_text(image.name()), reason };
+            let signature = fetch_signature(image, signature, name_of(image), observer, stop)?;
+            let refuse = |reason| WriteError::BadSignature { subject: shown_name(image), reason };
             signature.can_stream().map_err(refuse)?;
             Ok(Resolved::Signed(signature))
         }
-        Proof::Index { url, digest } => {
+        Proof::Index(IndexSpec { url, digest }) => {
             let bytes = fetch(image, url, MAX_INDEX_BYTES, observer, stop)?;
             let mut hasher = Hasher::like(digest);
             hasher.update(&bytes);

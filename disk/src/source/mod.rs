@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use crate::{Access, Defect, Format, Image, Observer, WriteError};
+use crate::{Access, Defect, Format, Image, Observer, Proof, WriteError};
 use file::FileSource;
 pub use http::{Call, CallAnswer, CallError};
 use http::{Connector, HttpSource, Patience};
@@ -77,13 +77,28 @@ pub fn open<'a>(
     let mut sources = locators.iter().map(one).collect::<Vec<_>>();
     match sources.len() {
         0 => Err(WriteError::BadFormat {
-            subject: image.name().into(),
+            subject: name_of(image).into(),
             reason: "it has no URL".into(),
             defect: Defect::Settings,
         }),
         1 => Ok(sources.remove(0)),
         _ => Ok(Box::new(Mirrors::new(sources, digest_guards, observer))),
     }
+}
+
+/// The image at this URL alone: of any format, with a partition table, and its server is asked as is usual.
+pub fn image_at(url: impl Into<String>, proof: Proof) -> Image {
+    Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() }
+}
+
+/// The image's first URL.
+pub(crate) fn name_of(image: &Image) -> &str {
+    image.urls.first().map_or("an image without a URL", String::as_str)
+}
+
+/// The image's name in messages: without a query, because the query is often a secret signature.
+pub fn shown_name(image: &Image) -> String {
+    shown_text(name_of(image))
 }
 
 /// The stored bytes of a file that is open, from its start; `name` is what messages call it.

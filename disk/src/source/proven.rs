@@ -7,7 +7,7 @@ use std::{
 
 use landfall_api::Digest;
 
-use super::{ImageSource, Locator, open};
+use super::{ImageSource, Locator, image_at, open};
 use crate::{Access, CancelFlag, Defect, Image, Observer, Proof, WriteError, pipeline::Hasher};
 
 /// A file behind an `http(s):` or `file:` URL, read in a stream. The read that would say "the end" fails instead if the bytes
@@ -65,13 +65,7 @@ impl<'a> ProvenFile<'a> {
             let reason = "oci:// can name only an image".into();
             return Err(WriteError::BadFormat { subject: super::shown_text(url), reason, defect: Defect::Beside });
         }
-        let image = Image {
-            urls: vec![url.to_owned()],
-            proof: Proof::Stored(digest),
-            format: None,
-            no_table: false,
-            access: access.clone(),
-        };
+        let image = Image { access: access.clone(), ..image_at(url, Proof::Stored(digest)) };
         Ok(Self::of(open(&image, true, observer)?, digest, limit, cancel))
     }
 

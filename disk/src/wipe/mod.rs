@@ -21,12 +21,12 @@ use landfall_api::{ReceiptState, WipeLevel, WipeReport};
 
 use self::abilities::Chosen;
 use crate::{
-    BlockDevice, Expectation, LogLevel, Observer, Order, WipeRequest, WriteError,
+    BlockDevice, LogLevel, Observer, Order, WipeRequest, WriteError,
     authorise::{Decision, authorise},
     blank, device_path,
     forgiving::Forgiving,
     gpt,
-    pipeline::clear_device,
+    pipeline::{clear_device, unreadable},
     receipt,
     teardown::close_idle_on,
     write::{known_here, mark_of, open, same_device, same_disk},
@@ -113,14 +113,10 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         limits,
         workflow: String::new(),
     };
-    let unreadable = |action| {
-        let device = name.clone();
-        move |source| WriteError::Unreadable { device, action, source }
-    };
     let looked = Forgiving::new(&device, authority.forced());
-    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
+    let found = receipt::read_mark(&looked).map_err(unreadable(&name, "read the receipt of"))?;
     let marked = found.is_some();
-    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?;
+    let content = blank::what_is_there(&looked).map_err(unreadable(&name, "look at the content of"))?;
     let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     if !marked && content.is_none() && method.level() == WipeLevel::Signatures {
         // The disk is blank, which is the goal, even if something else cleared it. Of the other levels that says nothing: what
@@ -133,7 +129,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         return Err(WriteError::NotBlank { device: name, found: content });
     }
     // The receipt is cleared last, and a power cut tore it: this workflow clears the rest.
-    let torn = !marked && began(request) && !boots(&looked).map_err(unreadable("read LBA 0 of"))?;
+    let torn = !marked && began(request) && !boots(&looked).map_err(unreadable(&name, "read LBA 0 of"))?;
     if !torn {
         match authorise(&request.disk.id, authority, found.as_ref(), Some(&content), None)? {
             // This workflow did not clear a disk that still boots, even if the receipt says so.
@@ -148,24 +144,13 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         observer.log(LogLevel::Warn, &format!("{name} does not reach level {asked}: {why}"));
     }
     observer.log(LogLevel::Info, &format!("wiping {name} ({content}): {}", method.words()));
-    let order = Order {
-        no_table: false,
-        device: &name,
-        expectation: Expectation::Waived,
-        format: None,
-        mark: mark_of(&request.disk.id, &authority.receipt, None),
-        keep: &[],
-        compare: false,
-        read_back: false,
-        forgive: authority.forced(),
-        memory: None,
-        may_act: &may_act,
-        same_disk: &|| {
-            same_disk(&request.disk, &path, &name)?;
-            same_device(&device, &request.disk, &name)?;
-            authority.selection.check(&name)
-        },
+    let same_disk = || {
+        same_disk(&request.disk, &path, &name)?;
+        same_device(&device, &request.disk, &name)?;
+        authority.selection.check(&name)
     };
+    let mark = mark_of(&request.disk.id, &authority.receipt, None);
+    let order = Order { forgive: authority.forced(), ..Order::new(&name, mark, &may_act, &same_disk) };
     let erase = || erase::erase(&device, &device, method, &order, observer);
     report.samples = clear_device(&device, &order, observer, erase)?;
     if let Err(error) = device.reread_table() {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use landfall_api::{Digest, ImageUrl};
+use landfall_api::{Digest, ImageUrl, IndexSpec, SecretText, SumsSpec};
 use landfall_disk::{Access, Authorization, Format, Image, Proof, Signature};
 
 use super::Stop;
@@ -108,12 +108,14 @@ impl ImageArguments {
         found.extend(self.digest.map(|digest| ("--digest", Proof::Stored(digest))));
         found.extend(self.raw_digest.map(|digest| ("--raw-digest", Proof::Raw(digest))));
         match (&self.sums, signature) {
-            (Some(sums), signature) => found.push(("--sums", Proof::Sums { url: file_beside(sums)?, signature })),
+            (Some(sums), signature) => {
+                found.push(("--sums", Proof::Sums(SumsSpec { url: file_beside(sums)?, signature })))
+            }
             (None, Some(signature)) => found.push(("--signature", Proof::Signed(signature))),
             (None, None) => {}
         }
         if let (Some(index), Some(digest)) = (&self.index, self.index_digest) {
-            found.push(("--index", Proof::Index { url: file_beside(index)?, digest }));
+            found.push(("--index", Proof::Index(IndexSpec { url: file_beside(index)?, digest })));
         }
         if self.digest_waived {
             found.push(("--digest-waived", Proof::Waived));
@@ -140,13 +142,13 @@ impl ImageArguments {
             let Some((user, password)) = line_of(&text).split_once(':') else {
                 return Err(Stop::Use(format!("--auth-file {} does not contain user:password", path.display())));
             };
-            return Ok(Some(Authorization::Basic { user: user.into(), password: password.into() }));
+            return Ok(Some(Authorization::Basic { username: user.into(), password: SecretText::new(password) }));
         }
         let Some(path) = &self.bearer_file else { return Ok(None) };
         let text = read(path)?;
         match line_of(&text) {
             "" => Err(Stop::Use(format!("--bearer-file {} is empty", path.display()))),
-            token => Ok(Some(Authorization::Bearer(token.to_owned()))),
+            token => Ok(Some(Authorization::Bearer(SecretText::new(token)))),
         }
     }
 }
@@ -269,7 +271,7 @@ mod tests {
         let signed = ImageArguments { signature: signature.clone(), key: key.clone(), ..of("http://h/i") };
         assert!(matches!(signed.image(), Ok(Image { proof: Proof::Signed(_), .. })));
         let sums = ImageArguments { sums: Some("http://h/f".into()), signature, key, ..of("http://h/i") };
-        assert!(matches!(sums.image(), Ok(Image { proof: Proof::Sums { signature: Some(_), .. }, .. })));
+        assert!(matches!(sums.image(), Ok(Image { proof: Proof::Sums(SumsSpec { signature: Some(_), .. }), .. })));
         let pinned = of(&format!("oci://r/a@{digest}"));
         assert!(matches!(pinned.image(), Ok(Image { proof: Proof::Pinned, .. })));
         let half = ImageArguments { mirrors: vec!["http://h/i".into()], ..pinned };
@@ -282,13 +284,13 @@ mod tests {
         let path = dir.path().join("auth");
         std::fs::write(&path, "anna:ge:heim\n").unwrap();
         let arguments = ImageArguments { digest_waived: true, auth_file: Some(path.clone()), ..of("http://h/i") };
-        let basic = Authorization::Basic { user: "anna".into(), password: "ge:heim".into() };
+        let basic = Authorization::Basic { username: "anna".into(), password: SecretText::new("ge:heim") };
         assert!(arguments.image().is_ok_and(|image| image.access.authorization == Some(basic)));
         let arguments = ImageArguments { digest_waived: true, bearer_file: Some(path.clone()), ..of("http://h/i") };
         assert!(
             arguments
                 .image()
-                .is_ok_and(|i| i.access.authorization == Some(Authorization::Bearer("anna:ge:heim".into())))
+                .is_ok_and(|i| i.access.authorization == Some(Authorization::Bearer(SecretText::new("anna:ge:heim"))))
         );
         std::fs::write(&path, "geheim").unwrap();
         let text = refusal(&ImageArguments { digest_waived: true, auth_file: Some(path), ..of("http://h/i") });

@@ -38,7 +38,7 @@ impl Summary {
     /// Reports success. A report that cannot be written does not undo the write, but it is not a success.
     pub(super) fn written(&mut self, outcome: &WriteOutcome, read_back: bool) -> Result<(), Stop> {
         let mut text = sentence(&self.device, outcome, read_back);
-        if let Some(why) = &outcome.no_receipt {
+        if let Some(why) = &outcome.installed.no_receipt {
             text.push_str(&format!("\nno receipt on the disk: {why}"));
         }
         if self.stdout_taken {
@@ -50,16 +50,16 @@ impl Summary {
             "outcome": if outcome.written { "written" } else { "alreadyDone" },
             "device": self.device,
             "image": self.image,
-            "storedBytes": outcome.stored_bytes,
-            "rawBytes": outcome.raw_bytes,
-            "writtenBytes": outcome.written_bytes,
+            "storedBytes": outcome.installed.stored_bytes,
+            "rawBytes": outcome.installed.raw_bytes,
+            "writtenBytes": outcome.installed.written_bytes,
             "seconds": outcome.elapsed.as_secs_f64(),
             "readBack": read_back && outcome.written,
         });
-        if let Some(receipt) = &outcome.receipt {
+        if let Some(receipt) = &outcome.installed.receipt {
             report["receipt"] = json!(receipt);
         }
-        if let Some(why) = &outcome.no_receipt {
+        if let Some(why) = &outcome.installed.no_receipt {
             report["noReceipt"] = json!(why);
         }
         self.tell(&report).map_err(|e| {
@@ -96,10 +96,10 @@ fn sentence(device: &str, outcome: &WriteOutcome, read_back: bool) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
     format!(
         "{device} holds the image: {} fetched, {} raw, {} written{} in {seconds:.1} s ({}/s)",
-        show::bytes(outcome.stored_bytes),
-        show::bytes(outcome.raw_bytes),
-        show::bytes(outcome.written_bytes),
+        show::bytes(outcome.installed.stored_bytes),
+        show::bytes(outcome.installed.raw_bytes),
+        show::bytes(outcome.installed.written_bytes),
         if read_back { ", all of it read back," } else { "" },
-        show::bytes((outcome.raw_bytes as f64 / seconds.max(0.001)) as u64),
+        show::bytes((outcome.installed.raw_bytes as f64 / seconds.max(0.001)) as u64),
     )
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use landfall_api::{Digest, ErrorCode, Problem, Progress};
-use landfall_disk::{CancelFlag, Image, ImageSource, ProvenFile, WriteError, open_file, open_source};
+use landfall_disk::{CancelFlag, Image, ImageSource, ProvenFile, WriteError, open_file, open_source, shown_name};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fstatvfs, openat, unlinkat},
     io::Errno,
@@ -41,7 +41,7 @@ pub(super) struct Spool {
 impl Spool {
     /// Fetches and proves it, in the file system of one of these directories: where the most room is.
     pub(super) fn fetch(wanted: &Wanted<'_>, directories: &[&OwnedFd], report: &Reporter) -> Result<Self, Failure> {
-        let name = wanted.image.shown_name();
+        let name = shown_name(wanted.image);
         let (directory, free) = roomiest(directories).map_err(|e| unwritten(&e, &name, 0))?;
         fits(wanted.size, free, &name)?;
         let mut file = nameless(directory).map_err(|e| unwritten(&e, &name, 0))?;
@@ -162,7 +162,7 @@ fn unwritten(error: &io::Error, name: &str, stored: u64) -> Failure {
 mod tests {
     use std::{fs, path::Path, process::Command};
 
-    use landfall_disk::{Access, Proof};
+    use landfall_disk::{Proof, image_at};
 
     use super::*;
 
@@ -250,13 +250,7 @@ mod tests {
 
     fn fetched(url: String, size: Option<u64>, to: &OwnedFd) -> Failure {
         let digest = Digest::from_sha256([0; 32]);
-        let image = Image {
-            urls: vec![url],
-            proof: Proof::Stored(digest),
-            format: None,
-            no_table: false,
-            access: Access::default(),
-        };
+        let image = image_at(url, Proof::Stored(digest));
         let wanted = Wanted { image: &image, digest, size };
         Spool::fetch(&wanted, &[to], &Reporter::new(io::sink())).err().unwrap()
     }

@@ -8,7 +8,8 @@ use landfall_api::{
     message::{ActionResult, HiddenPoint},
 };
 use landfall_disk::{
-    Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, root_layers, with_content,
+    Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, image_at, root_layers, shown_name,
+    with_content,
 };
 use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
@@ -28,7 +29,7 @@ pub fn perform(
     let target = Target { system, path: &spec.path, hidden };
     let innermost = target.look().map_err(|e| impossible(&e, &spec.path))?;
     let root = Target { path: "/", hidden: &[], ..target }.look().map_err(|e| impossible(&e, "/"))?;
-    let fetch = Fetch { access: Access::from(&spec.access), report, directories: [root, innermost] };
+    let fetch = Fetch { access: spec.access.clone(), report, directories: [root, innermost] };
     let mut to = To { target, unpacker: None };
     match &spec.source {
         UnpackSource::Archive { url, digest } => {
@@ -100,20 +101,14 @@ impl Fetch<'_> {
         manner: Manner,
         to: &mut To<'_>,
     ) -> Result<(), Failure> {
-        let image = Image {
-            urls: vec![url.to_owned()],
-            proof: Proof::Stored(digest),
-            format: None,
-            no_table: false,
-            access: self.access.clone(),
-        };
+        let image = Image { access: self.access.clone(), ..image_at(url, Proof::Stored(digest)) };
         let directories = self.directories.each_ref();
         let spool = Spool::fetch(&Wanted { image: &image, digest, size }, &directories, self.report)?;
         let mut unpacker = to.begun()?;
         let mut source = spool.into_source();
         let order = ContentOrder { memory: available_memory(), observer: self.report, may_act: &|| Ok(()) };
         let unpacked = with_content(source.as_mut(), order, |content| unpacker.archive(content, manner));
-        unpacked.map_err(|e| unfetched(&e))?.map_err(|e| refused(&e, &image.shown_name()))?;
+        unpacked.map_err(|e| unfetched(&e))?.map_err(|e| refused(&e, &shown_name(&image)))?;
         to.unpacker = Some(unpacker);
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use self::{init::init, plan::ARGUMENT};
 use std::{collections::BTreeMap, path::Path};
 
 use landfall_api::{ContainerNetwork, ErrorCode, Problem, RunContainer, RunContainerResult, message::ActionResult};
-use landfall_disk::{Access, CancelFlag, available_memory, container_image, go_architecture};
+use landfall_disk::{CancelFlag, available_memory, container_image, go_architecture};
 
 use self::{
     config::{Config, Program},
@@ -49,8 +49,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) fn perform(context: &Context<'_>, spec: &RunContainer) -> Result<ActionResult, Failure> {
     // A disk that must not be written is a reason before a download is; it is not held yet.
     drop(disks::lend_all(context, spec)?);
-    let access = Access::from(&spec.access);
-    let image = container_image(&spec.image, &access, context.report, &CancelFlag::new()).map_err(|e| unfetched(&e))?;
+    let image =
+        container_image(&spec.image, &spec.access, context.report, &CancelFlag::new()).map_err(|e| unfetched(&e))?;
     let bad = |reason: String| {
         let problem = Problem::new(ErrorCode::BadFormat, format!("the image cannot be run: {reason}"));
         Failure::last(problem.hint("name an image of programs for this machine").at(&spec.image))
@@ -61,7 +61,7 @@ pub(crate) fn perform(context: &Context<'_>, spec: &RunContainer) -> Result<Acti
         let problem = Problem::new(ErrorCode::ProgramFailed, "cannot make the file system of the container in memory");
         Failure::last(problem.caused_by(&e).hint("the agent's kernel must have tmpfs, as Debian's has"))
     })?;
-    let unpacked = layers(root.path(), &image.layers, access, context.report);
+    let unpacked = layers(root.path(), &image.layers, spec.access.clone(), context.report);
     let tally = unpacked.map_err(|failure| root.or_full(failure, &spec.image))?;
     context.report.info(format_args!("{} entries with {} bytes are unpacked into memory", tally.entries, tally.bytes));
     let found = prepare_files(&root, spec, &program)?;

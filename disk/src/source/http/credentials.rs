@@ -20,7 +20,7 @@ impl Credentials {
         observer: &dyn Observer,
     ) -> Result<Self, WriteError> {
         let value = match authorization {
-            Some(Authorization::Basic { user, .. }) if user.contains(':') => {
+            Some(Authorization::Basic { username, .. }) if username.contains(':') => {
                 let reason = "the user name contains a colon, which HTTP does not allow".into();
                 return Err(WriteError::BadFormat {
                     subject: own.first().map(shown).unwrap_or_default(),
@@ -28,10 +28,10 @@ impl Credentials {
                     defect: Defect::Settings,
                 });
             }
-            Some(Authorization::Basic { user, password }) => {
-                Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+            Some(Authorization::Basic { username, password }) => {
+                Some(format!("Basic {}", STANDARD.encode(format!("{username}:{}", password.expose()))))
             }
-            Some(Authorization::Bearer(token)) => Some(format!("Bearer {token}")),
+            Some(Authorization::Bearer(token)) => Some(format!("Bearer {}", token.expose())),
             None => None,
         };
         let is_basic = matches!(authorization, Some(Authorization::Basic { .. }));
@@ -88,6 +88,8 @@ pub(super) fn is_bare(url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use landfall_api::SecretText;
+
     use super::*;
     use crate::Unobserved;
 
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn credentials_are_for_their_own_server_only() {
-        let bearer = Authorization::Bearer("geheim".into());
+        let bearer = Authorization::Bearer(SecretText::new("geheim"));
         let credentials =
             Credentials::new(Some(&bearer), &[url("http://a/x"), url("https://b:8/")], &Unobserved).unwrap();
         for trusted in ["http://a/y", "http://a:80/", "https://a/y", "https://b:8/z?q"] {
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_token_with_a_line_break_is_refused_unprinted() {
-        let bearer = Authorization::Bearer("geheim\r\nHost: x".into());
+        let bearer = Authorization::Bearer(SecretText::new("geheim\r\nHost: x"));
         let error = Credentials::new(Some(&bearer), &[url("https://a/")], &Unobserved).err().unwrap();
         assert!(!format!("{error} {error:?}").contains("geheim"));
     }

@@ -1,7 +1,7 @@
 //! m, in the full set: each way a disk can fail, on one bus, in one boot of the agent: a disk and a workflow for each. A cell ends
 //! in an error that names disk and step, or with the image's bytes on the disk although the disk answered an error; no disk
 //! that failed boots, and none keeps the next workflow from its end.
-//! `cargo test -p landfall-disk --test fault_matrix` has the whole matrix without a guest's driver.
+//! `cargo test -p landfall-disk --test all fault_matrix` has the whole matrix without a guest's driver.
 
 use std::path::Path;
 use std::process::Command;

@@ -9,7 +9,7 @@ fn check(file: &[u8], raw: &[u8], what: &str) {
     for length in lengths.chain((1..9).map(|i| file.len() - i * 300)) {
         let cut = &file[..length];
         let at_once = decode(cut, UNORDERED, 65536);
-        let source = &mut Memory { total_known: false, ..Memory::new(cut) };
+        let source = &mut Memory { total: None, ..memory(cut) };
         let unknown = Plan::read(source, None, &AtomicBool::new(false));
         let unknown = unknown
             .and_then(|plan| collect(|sink| plan.decode(&mut Pieces { bytes: cut, step: 65536 }, sink, UNORDERED)));

@@ -11,7 +11,7 @@ fn check(file: &[u8], reference: &[u8], what: &str) {
         assert_eq!(decoded.len(), reference.len(), "{what}");
         assert!(decoded == reference, "{what} in steps of {step} is not what qemu-img reads");
     }
-    let mut source = Memory { total_known: false, ..Memory::new(file) };
+    let mut source = Memory { total: None, ..memory(file) };
     let plan = Plan::read(&mut source, None, &AtomicBool::new(false)).unwrap();
     assert_eq!(plan.raw_bytes(), reference.len() as u64, "{what}");
     assert!(reference.starts_with(plan.head()) && plan.head().len() >= reference.len().min(1 << 20), "{what}");

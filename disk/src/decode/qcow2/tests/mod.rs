@@ -6,56 +6,27 @@ mod images;
 mod pieces;
 mod refusals;
 
-use std::{ops::Range, path::PathBuf, process::Command, sync::atomic::AtomicBool};
+use std::{path::PathBuf, process::Command, sync::atomic::AtomicBool};
 
 use super::Plan;
 use crate::{
-    ImageSource, WriteError,
     decode::{
         DecodeError, Limits,
         testing::{Pieces, collect},
     },
+    fuzzing::Memory,
 };
 
 const UNORDERED: Limits = Limits { ordered: false, threads: 2, window: super::super::WINDOW_MAX };
 const ORDERED: Limits = Limits { ordered: true, threads: 2, window: super::super::WINDOW_MAX };
 
-/// A file in memory, with random access.
-struct Memory<'a> {
-    bytes: &'a [u8],
-    range: Range<u64>,
-    total_known: bool,
-}
-
-impl<'a> Memory<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, range: 0..u64::MAX, total_known: true }
-    }
-}
-
-impl ImageSource for Memory<'_> {
-    fn name(&self) -> &str {
-        "memory:qcow2"
-    }
-    fn read(&mut self, buffer: &mut [u8], _: &AtomicBool) -> Result<usize, WriteError> {
-        let end = self.range.end.min(self.bytes.len() as u64);
-        let n = (buffer.len() as u64).min(end.saturating_sub(self.range.start)).min(10_000) as usize;
-        let at = self.range.start as usize;
-        buffer[..n].copy_from_slice(self.bytes.get(at..at + n).unwrap_or_default());
-        self.range.start += n as u64;
-        Ok(n)
-    }
-    fn total(&self) -> Option<u64> {
-        self.total_known.then_some(self.bytes.len() as u64)
-    }
-    fn seek(&mut self, range: Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
-        self.range = range;
-        Ok(())
-    }
+/// A file in memory that says how long it is.
+fn memory(bytes: &[u8]) -> Memory<'_> {
+    Memory { bytes, range: 0..u64::MAX, step: 10_000, total: Some(bytes.len() as u64) }
 }
 
 fn plan(file: &[u8]) -> Result<Plan, DecodeError> {
-    Plan::read(&mut Memory::new(file), None, &AtomicBool::new(false))
+    Plan::read(&mut memory(file), None, &AtomicBool::new(false))
 }
 
 fn decode(file: &[u8], limits: Limits, step: usize) -> Result<Vec<u8>, DecodeError> {

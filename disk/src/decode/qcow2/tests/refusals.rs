@@ -178,9 +178,9 @@ fn tables_that_take_more_memory_are_refused_with_the_figure() {
     let lab = Lab::new();
     lab.run("qemu-img", "create -f qcow2 -o cluster_size=4096 image 64G");
     let needed = |file: &[u8]| {
-        let refused = Plan::read(&mut Memory::new(file), Some(0), &AtomicBool::new(false));
+        let refused = Plan::read(&mut memory(file), Some(0), &AtomicBool::new(false));
         let Err(DecodeError::Memory(needed)) = refused else { panic!("{refused:?}") };
-        assert!(Plan::read(&mut Memory::new(file), Some(needed), &AtomicBool::new(false)).is_ok());
+        assert!(Plan::read(&mut memory(file), Some(needed), &AtomicBool::new(false)).is_ok());
         needed
     };
     // The head, four batches, and a cluster in the hands of each thread.

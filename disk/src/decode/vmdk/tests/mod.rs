@@ -5,7 +5,7 @@ mod images;
 mod refusals;
 
 // The integration tests make the same files.
-#[path = "../../../../tests/common/vmdk.rs"]
+#[path = "../../../../tests/all/common/vmdk.rs"]
 mod made;
 
 use std::{path::PathBuf, process::Command};

@@ -1,12 +1,9 @@
 //! Going on after a power cut: old disks with partitions, of which some are kept. Every state that a cut could leave is
 //! judged, and from some of them the install starts again and finishes.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::ops::Range;
 
-use common::{
+use crate::common::{
     MIB, Recorder, gpt_image, old,
     replay::{Random, replay, run},
     tools,

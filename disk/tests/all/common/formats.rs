@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, io::Write, process::Command};
 
+use landfall_api::IndexSpec;
 use landfall_disk::Proof;
 use liblzma::{
     stream::{Check, MtStreamBuilder},
@@ -41,7 +42,7 @@ impl Stored {
 
     pub(crate) fn proof(&self, kind: Kind, raw: &[u8], index_url: &str) -> Proof {
         match (kind, &self.index) {
-            (Kind::Index, Some(index)) => Proof::Index { url: index_url.into(), digest: digest(index) },
+            (Kind::Index, Some(index)) => Proof::Index(IndexSpec { url: index_url.into(), digest: digest(index) }),
             (Kind::Sha512, _) => Proof::Stored(landfall_api::Digest::from_sha512(Sha512::digest(&self.image).into())),
             (Kind::Raw, _) => Proof::Raw(digest(raw)),
             (Kind::Sha256 | Kind::Index, _) => Proof::Stored(digest(&self.image)),

@@ -1,9 +1,6 @@
 //! SIGKILL at random instants of a write to a loop device, each time started again: never bootable and unverified in
 //! between, verified at the end, and with an index nothing is fetched that the disk held already. Killing a process says
 //! nothing about flushes: that is the crash tests' business. Skipped, loudly, where there are no loop devices.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{BufRead, BufReader},
@@ -13,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     MIB, digest,
     faults::Faulty,
     formats::{self, Kind, Stored},
@@ -21,10 +18,11 @@ use common::{
     replay::Random,
     request::persons,
     tools::Loop,
+    watch::Watch,
 };
-use landfall_api::{DiskReceipt, Progress, ReceiptState};
+use landfall_api::{IndexSpec, ReceiptState};
 use landfall_disk::{
-    Access, BlockDevice as _, Image, Index, LogLevel, Observer, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at,
+    BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at, image_at,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
@@ -39,21 +37,6 @@ const CHILD: &str = "LANDFALL_KILL_CHILD";
 /// Another seed than 1: `scripts/test --soak` chooses one, and the test prints it.
 const SEED: &str = "LANDFALL_KILL_SEED";
 
-/// Says each step on its standard output, a line each.
-struct Aloud;
-
-impl Observer for Aloud {
-    fn progress(&self, progress: &Progress) {
-        println!("STEP {}", progress.stage);
-    }
-    fn receipt_written(&self, receipt: &DiskReceipt) {
-        println!("STEP receipt {:?}", receipt.receipt.state);
-    }
-    fn log(&self, _: LogLevel, message: &str) {
-        println!("STEP log {message}");
-    }
-}
-
 /// The process that is killed: this very test binary, started with an environment variable that makes it run this test
 /// alone. Without the variable the test does nothing.
 #[test]
@@ -65,16 +48,23 @@ fn child() {
     let proof = match proof {
         "raw" => Proof::Raw(digest),
         "stored" => Proof::Stored(digest),
-        index => Proof::Index { url: index.into(), digest },
+        index => Proof::Index(IndexSpec { url: index.into(), digest }),
     };
     let request = WriteRequest {
         disk: disk_at(Path::new(device)).unwrap(),
-        image: Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() },
+        image: image_at(url, proof),
         keep: Vec::new(),
         read_back: false,
         authority: persons(2),
     };
-    write_image(&request, &Aloud).unwrap();
+    // It says each step on its standard output, a line each.
+    let aloud = Watch {
+        progress: &|progress| println!("STEP {}", progress.stage),
+        receipt: &|receipt| println!("STEP receipt {:?}", receipt.receipt.state),
+        log: &|message| println!("STEP log {message}"),
+        ..Watch::default()
+    };
+    write_image(&request, &aloud).unwrap();
     println!("WRITTEN");
 }
 
@@ -86,7 +76,7 @@ fn start(device: &Path, server: &Faulty, kind: Kind, proven: &[u8]) -> Child {
     };
     let arguments = format!("{} {} {proof} {}", device.display(), server.url("/image"), digest(proven));
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "kill::child", "--nocapture"])
         .env(CHILD, arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

@@ -1,16 +1,13 @@
 //! Disks that a program of a container may write, on a regular file in a disk's place.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use common::{
+use crate::common::{
     MIB, digest, gpt_image,
-    request::{authority, image_at, persons, write_request},
+    request::{authority, persons, write_request},
 };
 use landfall_api::ErrorCode;
-use landfall_disk::{Authority, LendRequest, Proof, Unobserved, disk_at, lend, take_back, write_image};
+use landfall_disk::{Authority, LendRequest, Proof, Unobserved, disk_at, image_at, lend, take_back, write_image};
 use uuid::Uuid;
 
 const DISK: u64 = 8 * MIB;

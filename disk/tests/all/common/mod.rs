@@ -1,6 +1,4 @@
 //! Images, sources and a recording device for the integration tests.
-#![allow(dead_code)] // Each test binary uses its own part.
-#![allow(clippy::unwrap_used)] // Tests.
 
 pub(crate) mod coverage;
 pub(crate) mod device;
@@ -16,6 +14,7 @@ pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod tools;
 pub(crate) mod vmdk;
+pub(crate) mod watch;
 
 use std::{
     collections::BTreeMap,

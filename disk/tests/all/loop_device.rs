@@ -1,61 +1,37 @@
 //! The real thing: loop devices with sectors of 512 and of 4096 bytes. Skipped, loudly, where there are none.
-#![allow(clippy::unwrap_used)] // Tests.
 
-mod common;
+use std::process::Command;
 
-use std::{path::PathBuf, process::Command};
-
-use common::{MIB, MemorySource, digest, gpt_image, mark, order::order};
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark, order::order, tools::Loop};
 use landfall_disk::{
     BlockDevice, Expectation, ReadAt, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
 };
 
-struct Loop {
-    path: PathBuf,
-    file: tempfile::NamedTempFile,
-}
-
-impl Loop {
-    fn new(size: u64, sector: u32) -> Result<Self, String> {
-        let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
-        file.as_file().set_len(size).map_err(|e| e.to_string())?;
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--sector-size", &sector.to_string()])
-            .arg(file.path())
-            .output()
-            .map_err(|e| format!("losetup: {e}"))?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-        }
-        Ok(Self { path: String::from_utf8_lossy(&output.stdout).trim().into(), file })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // Nothing more can be done about a device that stays.
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
+/// A loop device of so many bytes, and its file.
+fn of(size: u64, sector: u32) -> Result<(Loop, tempfile::NamedTempFile), String> {
+    let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    file.as_file().set_len(size).map_err(|e| e.to_string())?;
+    Ok((Loop::over(file.path(), sector)?, file))
 }
 
 #[test]
 fn a_real_block_device_is_installed_at_both_sector_sizes() {
     for sector in [512, 4096] {
         let size = 24 * MIB;
-        let device = match Loop::new(size, sector) {
-            Ok(device) => device,
+        let (device, _file) = match of(size, sector) {
+            Ok(made) => made,
             Err(why) => {
                 eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
                 continue;
             }
         };
-        let facts = disk_at(&device.path).unwrap();
+        let facts = disk_at(&device.0).unwrap();
         assert_eq!((facts.id.size_bytes, facts.logical_sector_bytes), (size, sector));
         let s = u64::from(sector);
         let image = gpt_image(16 * MIB, sector, &[(MIB / s, 3 * MIB / s), (4 * MIB / s, 14 * MIB / s)], 4);
         let stored = zstd::encode_all(&image[..], 1).unwrap();
-        let real = RealDevice::open(&device.path).unwrap();
-        assert!(RealDevice::open(&device.path).is_err(), "opened exclusively");
+        let real = RealDevice::open(&device.0).unwrap();
+        assert!(RealDevice::open(&device.0).is_err(), "opened exclusively");
         // Old content everywhere, so that zeroes must really be made.
         for at in (0..size).step_by(MIB as usize) {
             real.write_at(at, &[0xa5; MIB as usize]).unwrap();
@@ -66,8 +42,8 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
         let found = Findings::of(&real, sector).unwrap();
         assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some());
         drop(real);
-        assert_eq!(read_receipt(&device.path).unwrap().unwrap().state, landfall_api::ReceiptState::Done);
-        let disk = std::fs::read(&device.path).unwrap();
+        assert_eq!(read_receipt(&device.0).unwrap().unwrap().state, landfall_api::ReceiptState::Done);
+        let disk = std::fs::read(&device.0).unwrap();
         assert!(disk[MIB as usize..3 * MIB as usize] == image[MIB as usize..3 * MIB as usize]);
         assert!(disk[4 * MIB as usize..14 * MIB as usize] == image[4 * MIB as usize..14 * MIB as usize]);
     }
@@ -75,17 +51,17 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
 
 #[test]
 fn a_disk_that_is_gone_is_named_so() {
-    let device = match Loop::new(4 * MIB, 512) {
-        Ok(device) => device,
+    let (device, file) = match of(4 * MIB, 512) {
+        Ok(made) => made,
         Err(why) => {
             eprintln!("SKIPPED: no loop device: {why}");
             return;
         }
     };
-    let real = RealDevice::open(&device.path).unwrap();
+    let real = RealDevice::open(&device.0).unwrap();
     real.write_at(0, &[1; 4096]).unwrap();
-    device.file.as_file().set_len(0).unwrap();
-    assert!(Command::new("losetup").arg("--set-capacity").arg(&device.path).status().unwrap().success());
+    file.as_file().set_len(0).unwrap();
+    assert!(Command::new("losetup").arg("--set-capacity").arg(&device.0).status().unwrap().success());
     let errors = [real.write_at(0, &[2; 4096]), real.read_at(0, &mut [0; 4096]), real.zero_range(0, 4096).map(drop)];
     for error in errors.map(Result::unwrap_err) {
         assert!(error.to_string().contains("the disk is gone"), "{error}");

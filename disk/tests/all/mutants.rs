@@ -1,9 +1,6 @@
 //! Mutants of small images of every format through the whole writer: success only where the disk holds the original's
 //! bytes. Without a proof the checks of the format alone decide; where a format has none, other bytes may be installed, and
-//! the table says how often. `cargo test -p landfall-disk --test mutants -- --nocapture` prints it.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
+//! the table says how often. `cargo test -p landfall-disk --test all mutants -- --nocapture` prints it.
 
 use std::{
     io::Write as _,
@@ -16,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource, device::Device, digest, formats, gpt_image, mark, mutate::mutate, order::order, replay::Random,
 };
 use landfall_api::ErrorCode;

@@ -1,14 +1,11 @@
 //! Installs from an index: every chunk proven before it is written, and only what the disk lacks fetched.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{MIB, MemorySource, Op, Recorder, gpt_image, mark, order::order, packed};
+use crate::common::{MIB, MemorySource, Op, Recorder, gpt_image, mark, order::order, packed};
 use landfall_disk::{
     BlockDevice, Chunk, Expectation, ImageSource, Index, Installed, Order, Unobserved, WriteError, install,
     judge::Findings,
@@ -46,7 +43,7 @@ fn packed_images_of_any_chunk_size_install_without_fetching_zeroes() {
     for chunk in [4096, 256 << 10, 1 << 20, 4 << 20, 8 << 20] {
         let (stored, index) = packed(&image, chunk);
         let index = Index::parse(index.to_json().unwrap().as_bytes()).unwrap();
-        let device = Recorder::new(common::noise(DISK, 9), 512);
+        let device = Recorder::new(crate::common::noise(DISK, 9), 512);
         let mut source = MemorySource::new(&stored);
         let installed = run(&device, &mut source, &index, false).unwrap();
         holds(&device.bytes.lock().unwrap(), &image);
@@ -63,7 +60,7 @@ fn an_altered_chunk_is_never_written_and_nothing_is_committed() {
     let victim = index.chunks.iter().filter(|c| c.is_data() && c.raw.start > MIB).nth(2).unwrap().clone();
     let mut altered = stored.clone();
     altered[victim.stored.start as usize + 20] ^= 0x10;
-    let device = Recorder::new(common::noise(DISK, 9), 512);
+    let device = Recorder::new(crate::common::noise(DISK, 9), 512);
     let error = run(&device, &mut MemorySource::new(&altered), &index, false).unwrap_err();
     assert!(matches!(error, WriteError::ChunkMismatch { offset, .. } if offset == victim.stored.start), "{error}");
     assert!(!Findings::of(&*device.bytes.lock().unwrap(), 512).unwrap().anything_boots());
@@ -147,12 +144,12 @@ fn what_the_disk_holds_already_is_neither_fetched_nor_written() {
 fn an_interrupted_install_reuses_what_the_disk_holds() {
     let image = image(5);
     let (stored, index) = packed(&image, 256 << 10);
-    let whole = Recorder::new(common::noise(DISK, 9), 512);
+    let whole = Recorder::new(crate::common::noise(DISK, 9), 512);
     let first = run(&whole, &mut MemorySource::new(&stored), &index, false).unwrap();
     let ops = whole.ops.lock().unwrap().clone();
     // A process that is killed leaves everything it wrote, in order; a power cut is the crash tests' business.
     for cut in (0..ops.len()).step_by(ops.len() / 13 + 1) {
-        let device = Recorder::new(common::noise(DISK, 9), 512);
+        let device = Recorder::new(crate::common::noise(DISK, 9), 512);
         for op in &ops[..cut] {
             match op {
                 Op::Write(at, data) => device.write_at(*at, data).unwrap(),
@@ -179,7 +176,7 @@ fn an_interrupted_install_reuses_what_the_disk_holds() {
 fn an_index_of_another_file_is_refused_unwritten() {
     let (stored, _) = packed(&image(6), 1 << 20);
     let (_, other) = packed(&image(7), 1 << 20);
-    let device = Recorder::new(common::noise(DISK, 9), 512);
+    let device = Recorder::new(crate::common::noise(DISK, 9), 512);
     let error = run(&device, &mut MemorySource::new(&stored), &other, false).unwrap_err();
     assert!(matches!(error, WriteError::ChunkMismatch { .. } | WriteError::Truncated { .. }), "{error}");
     assert!(device.ops.lock().unwrap().is_empty());

@@ -1,8 +1,5 @@
 //! Servers that go wrong in every way and order, against every format, proof and old disk: the disk is verified-equal or
 //! not bootable, never anything else, and success is reported only in the first case.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io,
@@ -15,18 +12,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource, Recorder, digest,
     faults::{Fault, Faulty, fault},
     formats::{self, Kind, Stored},
     gpt_image, mark, noise,
     order::order,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
     Authority, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError,
-    WriteOutcome, WriteRequest, install,
+    WriteOutcome, WriteRequest, image_at, install,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use landfall_api::{DiskReceipt, Progress};
-use landfall_disk::{Access, Image, ImageSource, LogLevel, Observer, Proof, WriteError, open_source};
+use landfall_disk::{Image, ImageSource, LogLevel, Observer, Proof, WriteError, open_source};
 
 use super::noise;
 
@@ -31,8 +31,7 @@ impl Lines {
 }
 
 pub(crate) fn image_at(urls: &[&str]) -> Image {
-    let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-    Image { urls, proof: Proof::Waived, format: None, no_table: false, access: Access::default() }
+    Image { urls: urls.iter().map(|url| (*url).to_owned()).collect(), ..landfall_disk::image_at("", Proof::Waived) }
 }
 
 pub(crate) fn read_on(source: &mut dyn ImageSource) -> Result<Vec<u8>, WriteError> {

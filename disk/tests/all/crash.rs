@@ -1,23 +1,20 @@
 //! Crash order: an install is recorded, every state that a power cut could leave is built and judged. At each operation
 //! everything flushed is there, and of the rest any subset of sectors, each in any version it had since.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old,
     order::order,
     replay::{replay, run},
+    watch::Watch,
 };
-use landfall_api::{DiskReceipt, Progress, ReceiptState};
+use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, LogLevel, Observer, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install,
+    Expectation, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install,
     judge::{Findings, State, judge},
     read_mark, what_is_there,
 };
@@ -57,33 +54,23 @@ fn images(sector: u32) -> Vec<(&'static str, Vec<u8>, bool)> {
     images
 }
 
-/// Knows of the beginning when it is asked for the third time.
-struct Knows<'a> {
-    device: &'a Recorder,
-    asked: AtomicU32,
-}
-
-impl Observer for Knows<'_> {
-    fn progress(&self, _: &Progress) {}
-    fn receipt_written(&self, _: &DiskReceipt) {}
-    fn log(&self, _: LogLevel, _: &str) {}
-    fn is_known(&self, _: Duration) -> bool {
-        let disk = self.device.bytes.lock().unwrap();
-        assert!(!Findings::of(&*disk, 512).unwrap().anything_boots());
-        assert_eq!(read_mark(&*disk).unwrap().unwrap().receipt.state, ReceiptState::Intent);
-        self.asked.fetch_add(1, Ordering::Relaxed) == 2
-    }
-}
-
 #[test]
 fn a_commit_without_receipt_waits_until_the_write_is_known() {
     for (name, image, room) in images(512) {
         let device = Recorder::new(vec![0; DISK as usize], 512);
-        let knows = Knows { device: &device, asked: AtomicU32::new(0) };
+        let asked = AtomicU32::new(0);
+        // Known when it is asked for the third time.
+        let is_known = || {
+            let disk = device.bytes.lock().unwrap();
+            assert!(!Findings::of(&*disk, 512).unwrap().anything_boots());
+            assert_eq!(read_mark(&*disk).unwrap().unwrap().receipt.state, ReceiptState::Intent);
+            asked.fetch_add(1, Ordering::Relaxed) == 2
+        };
+        let knows = Watch { is_known: &is_known, ..Watch::default() };
         let order = order(Expectation::Stored(digest(&image)), mark(&image, device.size()));
         let installed = install(&device, &mut MemorySource::new(&image), &order, &knows).unwrap();
         assert_eq!(installed.receipt.is_some(), room, "{name}");
-        assert_eq!(knows.asked.into_inner(), if room { 0 } else { 3 }, "{name}");
+        assert_eq!(asked.load(Ordering::Relaxed), if room { 0 } else { 3 }, "{name}");
     }
 }
 
@@ -152,7 +139,7 @@ fn an_install_that_fails_verification_never_becomes_bootable() {
 fn an_independent_reader_accepts_the_finished_disk() {
     for sector in [512_u32, 4096] {
         for (name, image, room) in images(sector).into_iter().filter(|(name, ..)| !name.starts_with("MBR")) {
-            let device = Recorder::new(common::noise(DISK, 3), sector);
+            let device = Recorder::new(crate::common::noise(DISK, 3), sector);
             run(&device, &image, &image, &[]).unwrap();
             let disk = device.bytes.lock().unwrap().clone();
             let block =
@@ -291,7 +278,7 @@ fn an_image_without_receipt_room_removes_the_old_receipt() {
     run(&device, &first, &first, &[]).unwrap();
     assert!(read_mark(&*device.bytes.lock().unwrap()).unwrap().is_some());
     // It has no GPT, and it ends between the two slots.
-    let mut second = common::noise(MIB - 2048, 8);
+    let mut second = crate::common::noise(MIB - 2048, 8);
     second[446..512].fill(0);
     (second[450], second[454], second[458]) = (0x83, 64, 64);
     second[510..512].copy_from_slice(&[0x55, 0xaa]);

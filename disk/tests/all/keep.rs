@@ -1,11 +1,8 @@
 //! Partitions that are kept: what is refused before the first write, and what the finished disk looks like.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::ops::Range;
 
-use common::{
+use crate::common::{
     MIB, Recorder, gpt_disk, gpt_image, mbr_image, old,
     replay::run,
     tools::{assert_table_is_whole, wipefs},

@@ -2,15 +2,8 @@
 
 use std::path::Path;
 
-use landfall_disk::{
-    Access, Authority, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, WriteRequest, disk_at,
-};
+use landfall_disk::{Authority, CancelFlag, Image, LeaseGuard, ReceiptIntent, SelectionGuard, WriteRequest, disk_at};
 use uuid::Uuid;
-
-/// An image with one URL.
-pub(crate) fn image_at(url: impl Into<String>, proof: Proof) -> Image {
-    Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() }
-}
 
 /// Workflow number `workflow` of machine 1 writes `image` to the disk at `path`; no person requested it.
 pub(crate) fn write_request(path: &Path, image: Image, workflow: u128) -> WriteRequest {

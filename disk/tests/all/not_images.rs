@@ -1,9 +1,6 @@
 //! What people publish by mistake, through the whole writer onto a file: refused by name, whatever the digest says, and
 //! nothing is written. Files are made by the tools whose formats they have, where those are installed; the others are
 //! what the format's specification says of a file's first bytes.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     fs,
@@ -11,12 +8,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{
+use crate::common::{
     MIB, digest, gpt_image, mbr_image, noise,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::ErrorCode;
-use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, write_image};
+use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, image_at, write_image};
 use uuid::Uuid;
 
 const DISK: u64 = 24 * MIB;
@@ -190,7 +187,7 @@ fn a_volume_without_a_table_needs_the_word() {
     for (bytes, name) in volumes() {
         bench.refused(name, &bytes, name, "table: none", false);
         let (written, _) = bench.write(&bytes, true);
-        assert_eq!(written.unwrap().raw_bytes, bytes.len() as u64, "{name}");
+        assert_eq!(written.unwrap().installed.raw_bytes, bytes.len() as u64, "{name}");
         assert!(fs::read(bench.path("disk")).unwrap().starts_with(&bytes), "{name}");
     }
     for (what, bytes) in [("zeroes", vec![0; MIB as usize]), ("noise", with(0, &[0x91]))] {
@@ -210,7 +207,8 @@ fn a_volume_without_a_table_needs_the_word() {
 fn an_image_that_is_compressed_twice_is_refused() {
     let bench = Bench::new();
     let image = mbr_image(4 * MIB, 3);
-    let twice = common::formats::all(&image).into_iter().filter(|once| once.index.is_none() && once.name != "raw");
+    let twice =
+        crate::common::formats::all(&image).into_iter().filter(|once| once.index.is_none() && once.name != "raw");
     for once in twice {
         let hint = match once.name {
             "qcow2" => CONVERT,

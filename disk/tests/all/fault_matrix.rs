@@ -1,9 +1,6 @@
 //! The fault matrix: each operation of a device, in each part of an install, with each fault. An install ends in an error
 //! that names the device and the step, or in success with the right bytes; what hangs leaves the disk as it is, and no disk
-//! is bootable and unverified. `cargo test -p landfall-disk --test fault_matrix -- --nocapture` prints the table.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
+//! is bootable and unverified. `cargo test -p landfall-disk --test all fault_matrix -- --nocapture` prints the table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource,
     device::Device,
     digest, gpt_image, mark, noise,

@@ -9,18 +9,5 @@ pub(crate) const DEVICE: &str = "test-disk";
 /// Writes an image of any format that has a table, over everything, without reading back; the lease holds, and the disk
 /// stays the same one.
 pub(crate) fn order(expectation: Expectation<'_>, mark: DiskReceipt) -> Order<'_> {
-    Order {
-        device: DEVICE,
-        expectation,
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark,
-        keep: &[],
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    }
+    Order { expectation, ..Order::new(DEVICE, mark, &|| Ok(()), &|| Ok(())) }
 }

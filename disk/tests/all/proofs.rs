@@ -1,34 +1,21 @@
 //! Files of checksums and signatures as proofs, with signatures made by gpg and minisign themselves.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Mutex, atomic::AtomicBool},
 };
 
-use common::{digest, noise, server::serve_content};
-use landfall_api::{DiskReceipt, ErrorCode, Progress};
+use crate::common::{
+    digest,
+    fetch::{Lines, RUN},
+    noise,
+    server::serve_content,
+};
+use landfall_api::{ErrorCode, IndexSpec, SecretText, SumsSpec};
 use landfall_disk::{
-    Access, Authorization, DetachedSignature, Image, LogLevel, Observer, Proof, Resolved, Signature, WriteError,
-    resolve_proof,
+    Authorization, DetachedSignature, Image, Proof, Resolved, Signature, WriteError, image_at, resolve_proof,
 };
 use tempfile::TempDir;
-
-static RUN: AtomicBool = AtomicBool::new(false);
-
-#[derive(Default)]
-struct Lines(Mutex<Vec<String>>);
-
-impl Observer for Lines {
-    fn progress(&self, _: &Progress) {}
-    fn receipt_written(&self, _: &DiskReceipt) {}
-    fn log(&self, _: LogLevel, message: &str) {
-        self.0.lock().unwrap().push(message.to_owned());
-    }
-}
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}, of scripts/setup: {error}"));
@@ -224,13 +211,8 @@ fn minisigns_signatures_hold_for_their_own_bytes_and_no_others() {
 /// An image called `disk.img` with a file of checksums, both in one folder.
 fn image_with_sums(folder: &Path, sums: &[u8], signature: Option<Signature>) -> Image {
     std::fs::write(folder.join("SUMS"), sums).unwrap();
-    Image {
-        urls: vec!["https://unasked.invalid/images/disk.img?token=x".into()],
-        proof: Proof::Sums { url: format!("file:{}", folder.join("SUMS").display()), signature },
-        format: None,
-        no_table: false,
-        access: Access::default(),
-    }
+    let proof = Proof::Sums(SumsSpec { url: format!("file:{}", folder.join("SUMS").display()), signature });
+    image_at("https://unasked.invalid/images/disk.img?token=x", proof)
 }
 
 #[test]
@@ -241,8 +223,8 @@ fn an_unsigned_checksum_file_gives_the_digest_and_a_warning() {
     let image = image_with_sums(folder.path(), sums.as_bytes(), None);
     let resolved = resolve_proof(&image, &lines, &RUN).unwrap();
     assert!(matches!(resolved, Resolved::Stored(found) if found == content), "{resolved:?}");
-    assert!(lines.0.lock().unwrap().concat().contains("not signed"));
-    assert!(!lines.0.lock().unwrap().concat().contains("token=x"));
+    assert!(lines.text().contains("not signed"));
+    assert!(!lines.text().contains("token=x"));
     let image = image_with_sums(folder.path(), format!("{}  other.img\n", "0".repeat(64)).as_bytes(), None);
     let error = resolve_proof(&image, &lines, &RUN).unwrap_err();
     assert!(error.code() == ErrorCode::BadFormat && error.to_string().contains("it lists other.img"), "{error}");
@@ -268,7 +250,7 @@ fn a_signed_checksum_file_counts_only_unaltered() {
         let image = image_with_sums(folder.path(), sums.as_bytes(), stated(&public));
         let resolved = resolve_proof(&image, &lines, &RUN).unwrap();
         assert!(matches!(resolved, Resolved::Stored(found) if found == digest(b"image")));
-        assert!(lines.0.lock().unwrap().concat().contains("is valid"));
+        assert!(lines.text().contains("is valid"));
         for (sums, key) in [(sums.replace("disk", "disc"), &public), (sums.clone(), &other)] {
             let image = image_with_sums(folder.path(), sums.as_bytes(), stated(key));
             let error = resolve_proof(&image, &lines, &RUN).unwrap_err();
@@ -281,16 +263,12 @@ fn a_signed_checksum_file_counts_only_unaltered() {
 #[test]
 fn an_index_needs_its_digest_and_never_gets_foreign_credentials() {
     let url = serve_content(b"index".to_vec(), "", |head| assert!(!head.contains("authorization"), "{head}"));
-    let mut image = Image {
-        urls: vec!["https://unasked.invalid/disk.img".into()],
-        proof: Proof::Index { url, digest: digest(b"index") },
-        format: None,
-        no_table: false,
-        access: Access { authorization: Some(Authorization::Bearer("geheim".into())), ..Access::default() },
-    };
+    let proof = Proof::Index(IndexSpec { url, digest: digest(b"index") });
+    let mut image = image_at("https://unasked.invalid/disk.img", proof);
+    image.access.authorization = Some(Authorization::Bearer(SecretText::new("geheim")));
     let resolved = resolve_proof(&image, &Lines::default(), &RUN).unwrap();
     assert!(matches!(resolved, Resolved::Index { bytes, .. } if bytes == b"index"));
-    if let Proof::Index { digest: stated, .. } = &mut image.proof {
+    if let Proof::Index(IndexSpec { digest: stated, .. }) = &mut image.proof {
         *stated = digest(b"another");
     }
     assert_eq!(resolve_proof(&image, &Lines::default(), &RUN).unwrap_err().code(), ErrorCode::DigestMismatch);

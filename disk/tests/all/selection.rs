@@ -1,16 +1,13 @@
 //! What stops a write before its first byte: a disk that appears meanwhile, and a check that writes nothing.
-#![allow(clippy::unwrap_used)] // Tests.
 
-mod common;
-
-use common::{
+use crate::common::{
     MIB, digest, gpt_image,
-    request::{image_at, persons, write_request},
+    request::{persons, write_request},
 };
 use landfall_api::{ErrorCode, WipeLevel};
 use landfall_disk::{
-    Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, may_write, wipe_disk,
-    write_image,
+    Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, image_at, may_write,
+    wipe_disk, write_image,
 };
 
 fn another_disk() -> SelectionGuard {

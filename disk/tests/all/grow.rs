@@ -1,11 +1,12 @@
 //! A partition that becomes longer: in every state that a power cut could leave, the disk has a valid table with the old or the
 //! new end, and from some of them it is done again.
-#![allow(clippy::unwrap_used)] // Tests.
 
-mod common;
+use std::sync::atomic::AtomicU64;
 
-use common::{
-    MIB, Recorder, gpt_disk, mbr_image,
+use crate::common::{
+    MIB, Recorder,
+    device::Device,
+    gpt_disk, mbr_image,
     replay::{Random, replay},
 };
 use landfall_disk::{BlockDevice, GrowError, Grown, ReadAt, Table, grow_on};
@@ -164,39 +165,13 @@ fn an_old_table_grows_by_one_sector() {
     device.flush().unwrap();
 }
 
-/// A disk that says that it is larger than what is read or written of it.
-struct Larger(Recorder, u64);
-
-impl ReadAt for Larger {
-    fn size(&self) -> u64 {
-        self.1
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buffer)
-    }
-}
-
-impl BlockDevice for Larger {
-    fn logical_sector(&self) -> u32 {
-        512
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, data)
-    }
-    fn zero_range(&self, offset: u64, length: u64) -> std::io::Result<bool> {
-        self.0.zero_range(offset, length)
-    }
-    fn flush(&self) -> std::io::Result<()> {
-        self.0.flush()
-    }
-}
-
 #[test]
 fn an_old_table_says_what_it_cannot_state() {
     let mut old = mbr_image(SIZE, 3);
     old[458..462].copy_from_slice(&4096_u32.to_le_bytes());
     for (size, wanted, capped) in [(3 << 40, None, true), (3 << 40, Some(8 * MIB), false), (1 << 40, None, false)] {
-        let device = Larger(Recorder::new(old.clone(), 512), size);
+        // It is larger than what is read or written of it.
+        let device = Device { size: AtomicU64::new(size), ..Device::new(old.clone()) };
         let grown = grow_on(&device, MIB, wanted).unwrap();
         assert_eq!(grown.capped, capped, "{grown:?}");
         assert!(grown.after.end <= 2 << 40, "{grown:?}");

@@ -1,13 +1,10 @@
 //! Power cuts chosen by coverage: for each format, over each kind of old disk, with and without kept partitions, every
 //! distinct pair of the last step before a cut and the step that would have come next; and more cuts by a seed.
-//! `cargo test -p landfall-disk --test power_cuts -- --nocapture` prints how many.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
+//! `cargo test -p landfall-disk --test all power_cuts -- --nocapture` prints how many.
 
 use std::{collections::BTreeMap, ops::Range};
 
-use common::{
+use crate::common::{
     MIB, MemorySource, Recorder,
     coverage::{choose, in_order},
     digest, formats, gpt_image, mark, mbr_image, noise,

@@ -1,9 +1,6 @@
 //! Registries as sources: layers, tags, digests, tokens.
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,12 +10,12 @@ use std::{
     thread,
 };
 
-use common::{
+use crate::common::{
     digest,
     fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
     server::{serve_content, serve_raw},
 };
-use landfall_api::ErrorCode;
+use landfall_api::{ErrorCode, SecretText};
 use landfall_disk::{
     Access, Authorization, CancelFlag, Format, Proof, Resolved, RootLayer, open_source, resolve_proof, root_layers,
 };
@@ -232,15 +229,18 @@ fn a_registry_token_stays_with_its_registry() {
     let (heads, lines) = (Arc::new(Mutex::new(Vec::new())), Lines::default());
     let registry = serve_token_registry(manifest.clone(), content(), Arc::clone(&heads));
     let mut image = image_at(&[&format!("{registry}@{}", digest(manifest.as_bytes()))]);
-    image.access.authorization = Some(Authorization::Basic { user: "anna".into(), password: "geheim".into() });
+    image.access.authorization =
+        Some(Authorization::Basic { username: "anna".into(), password: SecretText::new("geheim") });
     assert!(fetch(&image, true, &lines).unwrap() == content());
     for head in heads.lock().unwrap().iter().filter(|head| head.starts_with("store")) {
         assert!(!head.contains("authorization"), "{head}");
     }
-    image.access.authorization = Some(Authorization::Basic { user: "anna".into(), password: "falsch".into() });
+    image.access.authorization =
+        Some(Authorization::Basic { username: "anna".into(), password: SecretText::new("falsch") });
     let error = fetch(&image, true, &lines).unwrap_err().to_string();
     assert!(error.contains("401") && !error.contains("falsch"), "{error}");
-    image.access.authorization = Some(Authorization::Basic { user: "anna".into(), password: "geheim".into() });
+    image.access.authorization =
+        Some(Authorization::Basic { username: "anna".into(), password: SecretText::new("geheim") });
     image.urls = vec![format!("{registry}@{}", digest(b"another"))];
     assert_eq!(fetch(&image, true, &lines).unwrap_err().code(), ErrorCode::DigestMismatch);
 }

@@ -1,7 +1,4 @@
 //! Every format, made by its own reference tool from real content, written by `write_image` and compared with the image.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     fs,
@@ -9,9 +6,9 @@ use std::{
     process::Command,
 };
 
-use common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
+use crate::common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
 use landfall_disk::{
-    Access, Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
+    Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings, write_image,
 };
 use uuid::Uuid;
 
@@ -52,13 +49,7 @@ fn write(
     fs::File::create(disk).unwrap().set_len(DISK).unwrap();
     let request = WriteRequest {
         disk: disk_at(disk).unwrap(),
-        image: Image {
-            urls: vec![format!("file://{}", stored.display())],
-            proof,
-            format,
-            no_table: false,
-            access: Access::default(),
-        },
+        image: Image { format, ..image_at(format!("file://{}", stored.display()), proof) },
         keep: Vec::new(),
         read_back: true,
         authority: persons(Uuid::new_v4().as_u128()),
@@ -117,8 +108,8 @@ fn files_from_reference_tools_are_written_as_those_read_them() {
             let outcome =
                 write(&file, proof.clone(), Some(format), &disk).unwrap_or_else(|e| panic!("{case}, {proof:?}: {e}"));
             assert_written(&disk, &image, case);
-            assert_eq!(outcome.raw_bytes, image.len() as u64, "{case}");
-            assert!(outcome.stored_bytes >= stored.len() as u64, "{case}: all of the file was read");
+            assert_eq!(outcome.installed.raw_bytes, image.len() as u64, "{case}");
+            assert!(outcome.installed.stored_bytes >= stored.len() as u64, "{case}: all of the file was read");
         }
         let wrong = if format == Format::Raw { Format::Gzip } else { Format::Raw };
         let error = write(&file, Proof::Stored(digest(&stored)), Some(wrong), &disk).unwrap_err();

@@ -1,9 +1,6 @@
 //! Every kind of source but registries, good and bad: mirrors, proxies, trust, credentials, files.
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,12 +12,12 @@ use std::{
     thread,
 };
 
-use common::{
+use crate::common::{
     fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
     noise,
     server::{answer, range_start, serve_content, serve_raw},
 };
-use landfall_api::ErrorCode;
+use landfall_api::{ErrorCode, SecretText};
 use landfall_disk::{Authorization, Format, WriteError, open_source};
 
 /// A server whose answers all end at `cut`.
@@ -209,8 +206,11 @@ fn a_content_type_claims_a_format_and_octet_stream_none() {
 #[test]
 fn credentials_go_to_the_images_own_server_only() {
     for (authorization, expected) in [
-        (Authorization::Basic { user: "anna".into(), password: "geheim".into() }, "basic yw5uytpnzwhlaw0="),
-        (Authorization::Bearer("geheim".into()), "bearer geheim"),
+        (
+            Authorization::Basic { username: "anna".into(), password: SecretText::new("geheim") },
+            "basic yw5uytpnzwhlaw0=",
+        ),
+        (Authorization::Bearer(SecretText::new("geheim")), "bearer geheim"),
     ] {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&heads);

@@ -1,8 +1,5 @@
 //! Reading back while writing goes on: what is read was flushed before, what is wrong ends the write at once, and what is
 //! lost later is found all the same.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io,
@@ -15,10 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     MIB, MemorySource,
     device::{eio, overlap},
     digest, gpt_image, mark,
+    order::order,
 };
 use landfall_disk::{
     BlockDevice, Expectation, ImageSource, Installed, Order, ReadAt, Unobserved, WriteError, install, judge::Findings,
@@ -91,20 +89,8 @@ impl Disk {
     }
 
     fn install(&self, image: &[u8], source: &mut dyn ImageSource) -> Result<Installed, WriteError> {
-        let order = Order {
-            device: "watched",
-            expectation: Expectation::Stored(digest(image)),
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(image, DISK),
-            keep: &[],
-            compare: false,
-            read_back: true,
-            may_act: &|| Ok(()),
-            same_disk: &|| Ok(()),
-        };
+        let order = order(Expectation::Stored(digest(image)), mark(image, DISK));
+        let order = Order { device: "watched", read_back: true, ..order };
         install(self, source, &order, &Unobserved)
     }
 }

@@ -1,9 +1,6 @@
 //! `write_image` against servers that are good, broken and hostile; each test asserts on the device's bytes.
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     io::{Read, Write},
@@ -13,20 +10,21 @@ use std::{
     },
 };
 
+use crate::common::{
+    MIB, digest, gpt_image,
+    request::write_request,
+    server::{range_start, serve, serve_raw},
+    watch::Watch,
+};
 use axum::{
     body::Body,
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use common::{
-    MIB, digest, gpt_image,
-    request::{image_at, write_request},
-    server::{range_start, serve, serve_raw},
-};
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    CancelFlag, LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at,
-    judge::Findings, read_mark, read_receipt, write_image,
+    LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings,
+    read_mark, read_receipt, write_image,
 };
 use uuid::Uuid;
 
@@ -113,9 +111,9 @@ fn a_good_image_is_installed_raw_and_zstd() {
         let body = stored.clone();
         let bench = Bench::new(&serve(move |_| body.clone().into_response()), proved(&stored));
         let outcome = bench.write().unwrap();
-        assert!(outcome.written && outcome.no_receipt.is_none());
-        assert_eq!((outcome.stored_bytes, outcome.raw_bytes), (stored.len() as u64, 5 * MIB));
-        assert!(outcome.written_bytes < outcome.raw_bytes, "runs of zeroes are not written");
+        assert!(outcome.written && outcome.installed.no_receipt.is_none());
+        assert_eq!((outcome.installed.stored_bytes, outcome.installed.raw_bytes), (stored.len() as u64, 5 * MIB));
+        assert!(outcome.installed.written_bytes < outcome.installed.raw_bytes, "runs of zeroes are not written");
         bench.assert_installed(&image());
         let progress = bench.watcher.progress.lock().unwrap();
         let last = progress.last().unwrap();
@@ -394,20 +392,10 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
         // Stays open until the client goes.
         let _ = stream.read(&mut [0]);
     });
-    let mut bench = Bench::new(&url, Proof::Waived);
+    let bench = Bench::new(&url, Proof::Waived);
     // Cancelled by what happens, not by the clock: the first receipt.
-    let cancel = CancelFlag::new();
-    let trigger = cancel.clone();
-    bench.request.authority.cancel = cancel;
-    struct CancelAtIntent(CancelFlag);
-    impl Observer for CancelAtIntent {
-        fn progress(&self, _: &Progress) {}
-        fn receipt_written(&self, _: &DiskReceipt) {
-            self.0.cancel();
-        }
-        fn log(&self, _: LogLevel, _: &str) {}
-    }
-    let error = write_image(&bench.request, &CancelAtIntent(trigger)).unwrap_err();
+    let receipt = |_: &DiskReceipt| bench.request.authority.cancel.cancel();
+    let error = write_image(&bench.request, &Watch { receipt: &receipt, ..Watch::default() }).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Cancelled);
     assert!(!Findings::of(&bench.bytes(), 512).unwrap().boot_signature);
 }
@@ -426,19 +414,12 @@ fn a_missing_or_expired_lease_prevents_the_commit() {
 
     // It holds until the intent is written, and no longer.
     let left = Arc::new(AtomicBool::new(true));
-    struct LoseAtIntent(Arc<AtomicBool>);
-    impl Observer for LoseAtIntent {
-        fn progress(&self, _: &Progress) {}
-        fn receipt_written(&self, _: &DiskReceipt) {
-            self.0.store(false, Ordering::SeqCst);
-        }
-        fn log(&self, _: LogLevel, _: &str) {}
-    }
     bench.request.authority.lease = LeaseGuard::new({
         let left = left.clone();
         move || left.load(Ordering::SeqCst)
     });
-    let error = write_image(&bench.request, &LoseAtIntent(left)).unwrap_err();
+    let receipt = |_: &DiskReceipt| left.store(false, Ordering::SeqCst);
+    let error = write_image(&bench.request, &Watch { receipt: &receipt, ..Watch::default() }).unwrap_err();
     assert_eq!(error.code(), ErrorCode::LeaseExpired);
     assert!(!Findings::of(&bench.bytes(), 512).unwrap().anything_boots(), "the disk boots");
 }

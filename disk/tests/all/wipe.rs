@@ -1,18 +1,14 @@
 //! Wiping a disk, on a regular file in a disk's place: what each level leaves, and what an interrupted wipe leaves.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use common::{
+use crate::common::{
     MIB, gpt_image, noise,
     request::{authority, persons},
+    watch::Watch,
 };
-use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState, WipeLevel};
-use landfall_disk::{
-    CancelFlag, LogLevel, Observer, Unobserved, WipeRequest, disk_at, may_wipe, read_receipt, wipe_disk,
-};
+use landfall_api::{ErrorCode, Progress, ReceiptState, WipeLevel};
+use landfall_disk::{Unobserved, WipeRequest, disk_at, may_wipe, read_receipt, wipe_disk};
 use uuid::Uuid;
 
 const DISK: u64 = 8 * MIB;
@@ -99,19 +95,6 @@ fn only_a_person_may_have_a_disk_erased() {
     assert!(fs::read(file.path()).unwrap() == old);
 }
 
-/// Sets the flag at the first word of progress.
-struct Impatient(CancelFlag);
-
-impl Observer for Impatient {
-    fn progress(&self, progress: &Progress) {
-        if progress.stage == "zero" {
-            self.0.cancel();
-        }
-    }
-    fn receipt_written(&self, _: &DiskReceipt) {}
-    fn log(&self, _: LogLevel, _: &str) {}
-}
-
 #[test]
 fn an_interrupted_wipe_is_known_and_continued() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -124,7 +107,12 @@ fn an_interrupted_wipe_is_known_and_continued() {
     file.as_file().write_all_at(&at_the_end, size - 2 * MIB).unwrap();
 
     let request = request(file.path(), WipeLevel::Zero, &[]);
-    let stopped = wipe_disk(&request, &Impatient(request.authority.cancel.clone())).unwrap_err();
+    let progress = |progress: &Progress| {
+        if progress.stage == "zero" {
+            request.authority.cancel.cancel();
+        }
+    };
+    let stopped = wipe_disk(&request, &Watch { progress: &progress, ..Watch::default() }).unwrap_err();
     assert_eq!(stopped.code(), ErrorCode::Cancelled);
     let left = read_receipt(file.path()).unwrap().unwrap();
     assert_eq!((left.workflow_uid, left.state), (Uuid::from_u128(2), ReceiptState::Intent));

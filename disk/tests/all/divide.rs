@@ -1,11 +1,8 @@
 //! A new table for a disk: every state that a power cut could leave is judged, and from some of them it is made again.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{fs, ops::Range};
 
-use common::{
+use crate::common::{
     MIB, Recorder, mark, old,
     order::order,
     replay::{Random, replay},

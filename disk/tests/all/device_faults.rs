@@ -1,8 +1,5 @@
 //! Disks that fail, lie, lose and shrink: a typed error that names the place, or success with the right bytes, and nothing
 //! is committed that is not there.
-#![allow(clippy::unwrap_used)] // Tests.
-
-mod common;
 
 use std::{
     error::Error as _,
@@ -10,8 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bzip2::{Compression, write::BzEncoder};
-use common::{
+use crate::common::{
     MIB, MemorySource,
     device::{DISK, Device, PHYSICAL, SECTOR, Zeroing},
     digest,
@@ -19,11 +15,12 @@ use common::{
     gpt_image, mark, mbr_image, noise,
     order::DEVICE,
     packed, vmdk,
+    watch::Watch,
 };
-use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
+use bzip2::{Compression, write::BzEncoder};
+use landfall_api::{DiskReceipt, ErrorCode, ReceiptState};
 use landfall_disk::{
-    Expectation, Index, Installed, LogLevel, Observer, Order, RECEIPT_PLACE, Unobserved, WriteError, clear_device,
-    install,
+    Expectation, Index, Installed, Order, RECEIPT_PLACE, Unobserved, WriteError, clear_device, install,
     judge::{Findings, State, judge},
     read_mark, what_is_there,
 };
@@ -37,7 +34,7 @@ fn image() -> Vec<u8> {
 }
 
 fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_back: bool) -> Order<'a> {
-    Order { compare, read_back, ..common::order::order(expectation, mark(image, DISK)) }
+    Order { compare, read_back, ..crate::common::order::order(expectation, mark(image, DISK)) }
 }
 
 fn run(device: &Device, compare: bool, read_back: bool) -> Result<Installed, WriteError> {
@@ -407,27 +404,17 @@ const STEPS_FLUSHED: [&str; 11] = [
     "LBA 0 to",
 ];
 
-/// Counts the reported receipts.
-#[derive(Default)]
-struct Observed(Mutex<Vec<ReceiptState>>);
-
-impl Observer for Observed {
-    fn progress(&self, _: &Progress) {}
-    fn receipt_written(&self, receipt: &DiskReceipt) {
-        self.0.lock().unwrap().push(receipt.receipt.state);
-    }
-    fn log(&self, _: LogLevel, _: &str) {}
-}
-
 #[test]
 fn an_intent_is_reported_even_if_its_flush_failed() {
     // Otherwise the next attempt would find an unexpected receipt.
-    let (device, observed) = (Device { bad_flush: 1, ..Device::new(old()) }, Observed::default());
+    let (device, reported) = (Device { bad_flush: 1, ..Device::new(old()) }, Mutex::new(Vec::new()));
+    let receipt = |written: &DiskReceipt| reported.lock().unwrap().push(written.receipt.state);
     let image = image();
     let order = order(Expectation::Stored(digest(&image)), &image, false, false);
-    install(&device, &mut MemorySource::new(&image), &order, &observed).unwrap_err();
+    install(&device, &mut MemorySource::new(&image), &order, &Watch { receipt: &receipt, ..Watch::default() })
+        .unwrap_err();
     assert_eq!(read_mark(&device.content()).unwrap().unwrap().receipt.state, ReceiptState::Intent);
-    assert_eq!(*observed.0.lock().unwrap(), [ReceiptState::Intent]);
+    assert_eq!(*reported.lock().unwrap(), [ReceiptState::Intent]);
 }
 
 #[test]
