@@ -21,10 +21,10 @@ impl From<Problem> for v1::Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::testing::survives;
 
     #[test]
     fn a_problem_survives_the_wire_in_both_directions() {
-        let trouble = Problem::new(ErrorCode::DigestMismatch, "m").hint("h").at("s");
-        assert_eq!(Problem::from(v1::Problem::from(trouble.clone())), trouble);
+        survives::<v1::Problem, _>(Problem::new(ErrorCode::DigestMismatch, "m").hint("h").at("s"));
     }
 }
