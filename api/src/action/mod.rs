@@ -269,7 +269,7 @@ pub struct RetrySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_backoff: Option<DurationSpec>,
     /// How often the machine may restart unexpectedly while the action is under way before the workflow fails, 0 to 100.
-    /// Such restarts use up no attempt. Default: 5.
+    /// Such restarts use up no attempt. Default: 5; 0 for a `runContainer` with `devices`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<u32>,
 }
