@@ -89,7 +89,6 @@ mod tests {
         ] {
             survives::<v1::Wait, _>(spec);
         }
-        survives::<v1::WaitResult, _>(WaitResult { waited_ms: 1500 });
     }
 
     #[test]

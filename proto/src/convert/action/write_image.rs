@@ -292,19 +292,4 @@ mod tests {
             assert_eq!(WriteImage::try_from(wire).unwrap_err().field(), field);
         }
     }
-
-    #[test]
-    fn a_result_survives_the_wire() {
-        let result = WriteImageResult {
-            receipt: Some(crate::convert::disk::tests::receipt()),
-            written: true,
-            stored_bytes: 1,
-            raw_bytes: 2,
-            written_bytes: 3,
-            elapsed_ms: 1500,
-        };
-        let wire = v1::WriteImageResult::from(result.clone());
-        assert_eq!(wire.elapsed, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
-        survives::<v1::WriteImageResult, _>(result);
-    }
 }
