@@ -95,11 +95,9 @@ impl From<Assignment> for v1::Assignment {
 
 wire! {
     ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, size_bytes }
-
     AssignedAction = v1::Action {
         kind: oneof, name, timeout: span, retry: one, branch: text_if_any, when: condition_if_any,
     }
-
     Retry = v1::RetryPolicy, checked by attempts { max_attempts, initial_backoff: span, max_backoff: span }
 }
 

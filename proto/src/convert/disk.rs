@@ -10,13 +10,9 @@ use crate::v1;
 
 wire! {
     DiskId = v1::DiskId { wwn, serial, path, name, model, size_bytes }
-
     DiskReport = v1::DiskReport { generation, disks: list, receipts: list, unreadable: list }
-
     UnreadableDisk = v1::UnreadableDisk { disk: or_unknown, reason }
-
     DiskReceipt = v1::DiskReceipt { disk: one, receipt: one }
-
     Receipt = v1::Receipt {
         state: state, machine_uid: parsed, workflow_uid: parsed, workflow_name, generation, action_index,
         image_digest: parsed_if_any, written_at: moment,

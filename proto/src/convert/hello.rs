@@ -14,14 +14,11 @@ wire! {
         running: one_if_any, enrolled_boottime_ms, holds: parsed_if_any, boottime: millis(boottime_ms),
         ..versions: v1::Versions { software, protocol }
     }
-
     ActionRef = v1::RunningAction { workflow_uid: parsed, action_index, attempt }
-
     Welcome = v1::Welcome {
         epoch, time: moment, heartbeat_interval: span,
         ..versions: v1::Versions { software, protocol }
     }
-
     Refusal = v1::Refused { retry_after: span_if_any, problem: said }
 }
 

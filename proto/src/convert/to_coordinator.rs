@@ -50,7 +50,6 @@ wire! {
     EventRecord = v1::Event, checked by counts {
         body: oneof(event), workflow_uid: parsed, action_index, attempt, seq, time: moment,
     }
-
     Vitals = v1::Heartbeat { uptime: millis(uptime_ms), peak_rss_bytes }
 }
 

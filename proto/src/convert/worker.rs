@@ -70,11 +70,8 @@ impl TryFrom<worker::Report> for WorkerReport {
 
 wire! {
     HiddenPoint = worker::HiddenPoint { point, why }
-
     WorkerReady = worker::Ready { protocol, software: text }
-
     OpenedLayout = worker::Opened { mounts: mounts, disks }
-
     LayoutMount = worker::Mount { device: text, at: text, kind: text, uuid, options, read_only }
 }
 

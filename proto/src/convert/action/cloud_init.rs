@@ -12,14 +12,13 @@ wire! {
         user_data: secret, vendor_data: secret, meta_data, network_config: secret, phone_home: one_if_any,
         disk: selector_if_any,
     }
-
     PhoneHomeUnit = v1::PhoneHome { ca_pins: pins, url, bearer_token: secret }
-
     CloudInitResult = v1::CloudInitResult { root_device }
 }
 
 codec! {
-    pins: Vec<String> => Vec<Pin>, |field, wire| filled::from(field, all_parsed::from(field, wire)?), |pins| all_parsed::to(pins);
+    pins: Vec<String> => Vec<Pin>,
+        |field, wire| filled::from(field, all_parsed::from(field, wire)?), |pins| all_parsed::to(pins);
 }
 
 #[cfg(test)]

@@ -2,14 +2,11 @@
 
 use landfall_api::{EfiBootResult, EfiBootSpec};
 
-use crate::{
-    convert::{codec::*, word::*},
-    v1,
-};
+use crate::convert::{codec::*, word::*};
+use crate::v1;
 
 wire! {
     EfiBootSpec = v1::EfiBoot { policy: word, disk: selector_if_any }
-
     EfiBootResult = v1::EfiBootResult { policy: word, disks: list }
 }
 

@@ -2,16 +2,12 @@
 
 use landfall_api::{Exec, ExecProgram, ExecResult, ExecVariable};
 
-use crate::{
-    convert::{ConvertError, codec::*},
-    v1::{self, exec::Program as Wire},
-};
+use crate::convert::{ConvertError, codec::*};
+use crate::v1::{self, exec::Program as Wire};
 
 wire! {
     Exec = v1::Exec { program: oneof, variables: list, directory: text, disk: selector_if_any }
-
     ExecVariable = v1::ExecVariable { name: text, value: secret, secret }
-
     ExecResult = v1::ExecResult { root_device }
 }
 

@@ -2,14 +2,11 @@
 
 use landfall_api::{GrowRootResult, GrowRootSpec, SizeSpec};
 
-use crate::{
-    convert::{ConvertError, codec::*},
-    v1,
-};
+use crate::convert::{ConvertError, codec::*};
+use crate::v1;
 
 wire! {
     GrowRootSpec = v1::GrowRoot { size: bytes_if_any(size_bytes), disk: selector_if_any }
-
     GrowRootResult = v1::GrowRootResult, checked by has_size { root_device, size_bytes, grown }
 }
 

@@ -2,17 +2,14 @@
 
 use landfall_api::{Http, HttpResult, KeepBody, SecretText};
 
-use crate::{
-    convert::{ConvertError, codec::*, word::*},
-    v1::{self, http::Keep},
-};
+use crate::convert::{ConvertError, Within as _, codec::*, word::*};
+use crate::v1::{self, http::Keep};
 
 wire! {
     Http = v1::Http {
-        method: word, keep: keep, url: text, headers: list, body: secret_body, expect_status: statuses,
+        method: word, keep: keep, url: text, headers: headers, body: secret_body, expect_status: statuses,
         access: unless_default, secret,
     }
-
     HttpResult = v1::HttpResult, checked by length { status: status, body, cut }
 }
 
@@ -30,6 +27,13 @@ codec! {
             KeepBody::At(pointer) => Some(Keep::KeepAt(pointer)),
         };
 
+    headers: Vec<v1::HttpHeader> => Vec<(String, SecretText)>,
+        |field, wire| {
+            let header = |wire: v1::HttpHeader| Ok((text::from("name", wire.name)?, SecretText::new(wire.value)));
+            wire.into_iter().map(header).collect::<Result<_, _>>().within(field)
+        },
+        |all| all.into_iter().map(|(name, value)| v1::HttpHeader { name, value: secret::to(value) }).collect();
+
     /// An empty body is one.
     secret_body: Option<String> => Option<SecretText>,
         |_, wire| Ok(wire.map(SecretText::new)), |body| body.map(SecretText::into_exposed);
@@ -46,25 +50,9 @@ codec! {
         |all| all.into_iter().map(status::to).collect();
 }
 
-impl TryFrom<v1::HttpHeader> for (String, SecretText) {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::HttpHeader) -> Result<Self, ConvertError> {
-        Ok((text::from("name", wire.name)?, SecretText::new(wire.value)))
-    }
-}
-
-impl From<(String, SecretText)> for v1::HttpHeader {
-    fn from((name, value): (String, SecretText)) -> Self {
-        Self { name, value: value.into_exposed() }
-    }
-}
-
 fn length(wire: &v1::HttpResult) -> Result<(), ConvertError> {
-    if wire.body.len() > HttpResult::MAX_BODY {
-        return Err(ConvertError::new("body", "it is longer than what is kept of a body"));
-    }
-    Ok(())
+    let fits = wire.body.len() <= HttpResult::MAX_BODY;
+    fits.then_some(()).ok_or_else(|| ConvertError::new("body", "it is longer than what is kept of a body"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use crate::{convert::codec::*, v1};
 
 wire! {
     Ignition = v1::Ignition { config: config, disk: selector_if_any }
-
     IgnitionResult = v1::IgnitionResult { device, path }
 }
 

@@ -2,16 +2,13 @@
 
 use landfall_api::{InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec};
 
-use crate::{
-    convert::{ConvertError, codec::*, word::*},
-    v1,
-};
+use crate::convert::{ConvertError, codec::*, word::*};
+use crate::v1;
 
 wire! {
     InstallBootloaderSpec = v1::InstallBootloader {
         loader: loader, firmware: word, kernel_arguments, disk: selector_if_any,
     }
-
     InstallBootloaderResult = v1::InstallBootloaderResult { root_device, platforms }
 }
 

@@ -6,7 +6,6 @@ use crate::{convert::codec::*, v1};
 
 wire! {
     KexecSpec = v1::Kexec { cmdline: text_if_any, disk: selector_if_any }
-
     KexecResult = v1::KexecResult { root_device, kernel, initramfs, cmdline }
 }
 

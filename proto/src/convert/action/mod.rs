@@ -20,9 +20,9 @@ mod wipe;
 mod write_file;
 mod write_image;
 
-use landfall_api::message::{ActionKind, ActionResult};
+use landfall_api::message::{ActionKind, ActionResult, WipeResult};
 
-use super::{ConvertError, Within as _};
+use super::{ConvertError, Within as _, codec::*};
 use crate::v1::{self, action::Kind, action_finished::Result as Yield};
 
 /// An action's case here and on the wire, and its name in errors; and the message that is the result of an action that yields
@@ -57,7 +57,7 @@ macro_rules! actions {
                     $(Yield::$case(wire) => Self::$case(wire.try_into().within($name)?),)*
                     $(Yield::$bare(v1::$result {}) => Self::$bare,)*
                     // It may name no disk: none carried a receipt.
-                    Yield::ClearDisks(wire) => Self::Wipe(wipe::result(wire)?),
+                    Yield::ClearDisks(wire) => Self::Wipe(WipeResult { disks: list::from("disks", wire.disks)? }),
                 })
             }
         }

@@ -2,22 +2,17 @@
 
 use landfall_api::{ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult};
 
-use crate::{
-    convert::{ConvertError, codec::*, word::*},
-    v1,
-};
+use crate::convert::{ConvertError, codec::*, word::*};
+use crate::v1;
 
 wire! {
     RunContainer = v1::RunContainer, checked by command {
-        image: text, access: unless_default, command: one_if_any, args: one_if_any, variables: list,
+        image: text, access: unless_default, command: argv, args: argv, variables: list,
         directory: text_if_any, user: text_if_any, network: network(host_network), capabilities: words, devices: list,
         mounts: list, disk: selector_if_any,
     }
-
     ContainerDevice = v1::ContainerDevice { disk: selector, path: text }
-
     ContainerMount = v1::ContainerMount { from: text, to: text, read_only }
-
     RunContainerResult = v1::RunContainerResult { disks: list }
 }
 
@@ -29,21 +24,12 @@ fn command(wire: &v1::RunContainer) -> Result<(), ConvertError> {
 }
 
 codec! {
+    /// An empty list is one.
+    argv: Option<v1::ContainerWords> => Option<Vec<String>>,
+        |_, wire| Ok(wire.map(|it| it.words)), |words| words.map(|words| v1::ContainerWords { words });
     network: bool => ContainerNetwork,
         |_, host| Ok(if host { ContainerNetwork::Host } else { ContainerNetwork::None }),
         |network| network == ContainerNetwork::Host;
-}
-
-impl From<v1::ContainerWords> for Vec<String> {
-    fn from(wire: v1::ContainerWords) -> Self {
-        wire.words
-    }
-}
-
-impl From<Vec<String>> for v1::ContainerWords {
-    fn from(words: Vec<String>) -> Self {
-        Self { words }
-    }
 }
 
 #[cfg(test)]

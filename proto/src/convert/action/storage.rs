@@ -5,10 +5,8 @@ use landfall_api::{
     VolumeGroupSpec, VolumeSpec, message::StorageResult,
 };
 
-use crate::{
-    convert::{ConvertError, codec::*, word::*},
-    v1,
-};
+use crate::convert::{ConvertError, codec::*, word::*};
+use crate::v1;
 
 impl TryFrom<v1::Storage> for Storage {
     type Error = ConvertError;
@@ -39,7 +37,6 @@ impl From<Storage> for v1::Storage {
 
 wire! {
     DiskLayoutSpec = v1::StorageDisks { select: selectors, table: word, partitions: list }
-
     PartitionSpec = v1::StoragePartition {
         name: text_if_any, role: word_if_any, size: word_if_any, preserve,
         ..content: v1::StorageContent {
@@ -47,7 +44,6 @@ wire! {
             encrypt: one_if_any,
         }
     }
-
     RaidSpec = v1::StorageRaid {
         level: level, name: text, from,
         ..content: v1::StorageContent {
@@ -55,9 +51,7 @@ wire! {
             encrypt: one_if_any,
         }
     }
-
     VolumeGroupSpec = v1::StorageGroup { volumes: list, name: text, from }
-
     VolumeSpec = v1::StorageVolume {
         name: text, size: word_if_any,
         ..content: v1::StorageContent {
@@ -65,11 +59,8 @@ wire! {
             encrypt: one_if_any,
         }
     }
-
     SubvolumeSpec = v1::StorageSubvolume { name: text, mount: text_if_any, options: text_if_any }
-
     EncryptSpec = v1::StorageEncrypt { key: text, name: text_if_any }
-
     StorageResult = v1::StorageResult { disks: list, written }
 }
 

@@ -2,14 +2,11 @@
 
 use landfall_api::{Unpack, UnpackResult, UnpackSource};
 
-use crate::{
-    convert::{ConvertError, Within as _, codec::*},
-    v1::{self, unpack::Source},
-};
+use crate::convert::{ConvertError, Within as _, codec::*};
+use crate::v1::{self, unpack::Source};
 
 wire! {
     Unpack = v1::Unpack { source: oneof, access: unless_default, path: text, disk: selector_if_any }
-
     UnpackResult = v1::UnpackResult { root_device, entries, bytes }
 }
 

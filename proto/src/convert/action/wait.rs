@@ -3,10 +3,8 @@
 use landfall_api::{Awaited, Wait, WaitResult};
 
 use super::http::statuses;
-use crate::{
-    convert::{ConvertError, Within as _, codec::*},
-    v1::{self, wait::End},
-};
+use crate::convert::{ConvertError, Within as _, codec::*};
+use crate::v1::{self, wait::End};
 
 wire! { WaitResult = v1::WaitResult { waited_ms } }
 

@@ -2,32 +2,16 @@
 
 use landfall_api::{WipeReport, WipeSpec, message::WipeResult};
 
-use crate::{
-    convert::{ConvertError, codec::*, word::*},
-    v1,
-};
+use crate::convert::{ConvertError, codec::*, word::*};
+use crate::v1;
 
 wire! {
     WipeSpec = v1::Wipe { disks: selectors, level: word, fallback: words }
+    WipeResult = v1::WipeResult, checked by some_disk { disks: list }
 }
 
-impl TryFrom<v1::WipeResult> for WipeResult {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::WipeResult) -> Result<Self, ConvertError> {
-        if wire.disks.is_empty() { Err(ConvertError::missing("wipe.disks")) } else { result(wire) }
-    }
-}
-
-/// The result as it stands.
-pub(super) fn result(wire: v1::WipeResult) -> Result<WipeResult, ConvertError> {
-    Ok(WipeResult { disks: list::from("disks", wire.disks)? })
-}
-
-impl From<WipeResult> for v1::WipeResult {
-    fn from(result: WipeResult) -> Self {
-        Self { disks: list::to(result.disks) }
-    }
+fn some_disk(wire: &v1::WipeResult) -> Result<(), ConvertError> {
+    if wire.disks.is_empty() { Err(ConvertError::missing("wipe.disks")) } else { Ok(()) }
 }
 
 impl TryFrom<v1::WipeReport> for WipeReport {

@@ -2,16 +2,13 @@
 
 use landfall_api::{FileSource, SecretText, WriteFile, WriteFileResult};
 
-use crate::{
-    convert::{ConvertError, Within as _, codec::*},
-    v1::{self, write_file::Source},
-};
+use crate::convert::{ConvertError, Within as _, codec::*};
+use crate::v1::{self, write_file::Source};
 
 wire! {
     WriteFile = v1::WriteFile, checked by permissions {
         path: text, source: oneof, owner: text_if_any, group: text_if_any, mode, disk: selector_if_any,
     }
-
     WriteFileResult = v1::WriteFileResult { root_device }
 }
 

@@ -10,10 +10,8 @@ use landfall_api::{
     message::{WriteImage, WriteImageResult},
 };
 
-use crate::{
-    convert::{ConvertError, Within as _, codec::*},
-    v1::{self, write_image::Proof},
-};
+use crate::convert::{ConvertError, Within as _, codec::*};
+use crate::v1::{self, write_image::Proof};
 
 impl TryFrom<v1::WriteImage> for WriteImage {
     type Error = ConvertError;
@@ -116,13 +114,9 @@ impl From<ImageProof> for Proof {
 
 wire! {
     SumsSpec = v1::ImageSums { signature: one_if_any, url: text }
-
     SignatureSpec = v1::ImageSignature { key: text, url: text }
-
     IndexSpec = v1::ImageIndex { url: text, digest: digest }
-
     ImageAccess = v1::ImageAccess { ca_certificates, proxy: text_if_any, authorization: one_if_any }
-
     WriteImageResult = v1::WriteImageResult {
         receipt: one_if_any, written, stored_bytes, raw_bytes, written_bytes, elapsed_ms: span_in_ms(elapsed),
     }
