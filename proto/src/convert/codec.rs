@@ -20,8 +20,12 @@ macro_rules! codec {
         pub(crate) enum $name {}
 
         impl $name {
-            pub(crate) fn from $(<$($generic)*>)? ($field: &str, $w: $wire) -> Result<$api, $crate::ConvertError> { $from }
-            pub(crate) fn to $(<$($generic)*>)? ($value: $api) -> $wire { $to }
+            pub(crate) fn from $(<$($generic)*>)? ($field: &str, $w: $wire) -> Result<$api, $crate::ConvertError> {
+                $from
+            }
+            pub(crate) fn to $(<$($generic)*>)? ($value: $api) -> $wire {
+                $to
+            }
         }
     )+};
 }
@@ -120,7 +124,10 @@ codec! {
     oneof[W: From<T>, T: TryFrom<W, Error = ConvertError>]: Option<W> => T,
         |field, wire| wire.ok_or_else(|| ConvertError::missing(field))?.try_into(), |value| Some(value.into());
     list[W: From<T>, T: TryFrom<W, Error: Into<ConvertError>>]: Vec<W> => Vec<T>,
-        |field, wire| wire.into_iter().map(T::try_from).collect::<Result<_, _>>().map_err(Into::<ConvertError>::into).within(field),
+        |field, wire| {
+            let all: Result<_, T::Error> = wire.into_iter().map(T::try_from).collect();
+            all.map_err(Into::into).within(field)
+        },
         |list| list.into_iter().map(Into::into).collect();
 }
 

@@ -17,9 +17,12 @@ where
     assert_eq!(T::try_from(W::try_from(message.clone()).unwrap()).unwrap(), message);
 }
 
+/// A field, and what makes it wrong.
+type Case<W> = (&'static str, fn(&mut W));
+
 /// Each change makes the message one that is refused, by the field that stands before it.
 #[track_caller]
-pub(crate) fn refused<W, T>(whole: T, cases: &[(&str, fn(&mut W))])
+pub(crate) fn refused<W, T>(whole: T, cases: &[Case<W>])
 where
     W: TryFrom<T, Error: Debug>,
     T: Clone + Debug + TryFrom<W, Error = ConvertError>,

@@ -1,6 +1,6 @@
 //! `wire!`: both conversions of a message from one list of its fields.
 //!
-//! ```ignore
+//! ```text
 //! wire! {
 //!     ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, size_bytes }
 //!     Welcome = v1::Welcome { epoch, time: moment, heartbeat_interval: span, ..versions: v1::Versions { software, protocol } }

@@ -75,8 +75,8 @@ macro_rules! actions {
 
 actions! {
     yielding {
-        WriteImage "write_image", CloudInit "cloud_init", Wipe "wipe", Kexec "kexec", WriteFile "write_file", Exec "exec",
-        Unpack "unpack", Storage "storage", InstallBootloader "install_bootloader", Ignition "ignition",
+        WriteImage "write_image", CloudInit "cloud_init", Wipe "wipe", Kexec "kexec", WriteFile "write_file",
+        Exec "exec", Unpack "unpack", Storage "storage", InstallBootloader "install_bootloader", Ignition "ignition",
         EfiBoot "efi_boot", Identity "identity", GrowRoot "grow_root", Http "http", Wait "wait",
         RunContainer "run_container",
     }
