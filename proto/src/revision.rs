@@ -3,16 +3,12 @@
 //! Either side speaks with any revision from [`OLDEST_PROTOCOL`] on: fields are only added, and a message of a kind that the
 //! receiver does not know is answered with a problem. The coordinator hands a workflow that needs a newer revision than its
 //! agent speaks to no such agent, and says so in the workflow's conditions.
+//!
+//! 2 brought branches, `hold`, `powerOff`, lists that are done after a failure, workflows that take over an earlier one's
+//! work, and `RunControl` (pause, resume). 3 brought `kexec`.
 
 /// The first: `writeImage`, `cloudInit`, `reboot`.
 pub const FIRST: u32 = 1;
-
-/// Brought branches, `hold`, `powerOff`, lists that are done after a failure, workflows that take over an
-/// earlier one's work, and `RunControl` (pause, resume).
-pub const BRANCHES_AND_CONTROL: u32 = 2;
-
-/// Brought `kexec`.
-pub const KEXEC: u32 = 3;
 
 /// Brought `DiskReport`: a hello no longer waits until every bus was scanned.
 pub const DISK_REPORTS: u32 = 5;

@@ -1,15 +1,12 @@
 //! Assignments.
 
 use landfall_api::{
-    ActionOutcome, DiskReceipt, When,
+    ActionOutcome, When,
     message::{ActionRef, AssignedAction, Assignment, KnownResult, Retry, Start, ToolsLayer},
     stages,
 };
 
-use super::{
-    ConvertError, Within as _,
-    scalar::{digest, duration, duration_to_wire, millis, millis_if_any, text, text_if_any, uuid},
-};
+use super::{ConvertError, Within as _, codec::*};
 use crate::v1;
 
 /// The attempt that an assignment starts with, also where the rest of it does not convert: the attempt whose failure is to
@@ -46,27 +43,25 @@ impl TryFrom<v1::Assignment> for Assignment {
         }
         let first = Start { index: wire.start_index, attempt: wire.start_attempt };
         let starts = starts(first, &wire.starts, &actions)?;
-        let earlier = |text: &String| uuid("earlier_runs", text);
-        let expected = |wire| DiskReceipt::try_from(wire).within("expected_receipts");
         Ok(Self {
             epoch: wire.epoch,
-            workflow_uid: uuid("workflow_uid", &wire.workflow_uid)?,
+            workflow_uid: parsed::from("workflow_uid", wire.workflow_uid)?,
             workflow_name: wire.workflow_name,
-            machine_uid: uuid("machine_uid", &wire.machine_uid)?,
+            machine_uid: parsed::from("machine_uid", wire.machine_uid)?,
             generation: wire.generation,
-            lease: duration("lease", wire.lease)?,
-            counts_from: millis_if_any(wire.counts_from_ms),
+            lease: span::from("lease", wire.lease)?,
+            counts_from: millis_if_any::from("counts_from_ms", wire.counts_from_ms)?,
             actions,
             start_index: wire.start_index,
             start_attempt: wire.start_attempt,
             starts,
-            earlier_runs: wire.earlier_runs.iter().map(earlier).collect::<Result<_, _>>()?,
-            expected_receipts: wire.expected_receipts.into_iter().map(expected).collect::<Result<_, _>>()?,
+            earlier_runs: all_parsed::from("earlier_runs", wire.earlier_runs)?,
+            expected_receipts: list::from("expected_receipts", wire.expected_receipts)?,
             person_authorised: wire.person_authorised,
             force: wire.force,
-            tools: wire.tools.map(ToolsLayer::try_from).transpose().within("tools")?,
+            tools: one_if_any::from("tools", wire.tools)?,
             precheck: !wire.skips_precheck,
-            results: wire.results.into_iter().map(KnownResult::try_from).collect::<Result<_, _>>().within("results")?,
+            results: list::from("results", wire.results)?,
         })
     }
 }
@@ -77,44 +72,55 @@ impl From<Assignment> for v1::Assignment {
         let starts = assigned.starts.iter().filter(|_| assigned.starts.len() > 1);
         Self {
             epoch: assigned.epoch,
-            workflow_uid: assigned.workflow_uid.to_string(),
+            workflow_uid: parsed::to(assigned.workflow_uid),
             workflow_name: assigned.workflow_name,
-            machine_uid: assigned.machine_uid.to_string(),
+            machine_uid: parsed::to(assigned.machine_uid),
             generation: assigned.generation,
-            lease: Some(duration_to_wire(assigned.lease)),
-            counts_from_ms: assigned.counts_from.map_or(0, millis),
-            actions: assigned.actions.into_iter().map(v1::Action::from).collect(),
+            lease: span::to(assigned.lease),
+            counts_from_ms: millis_if_any::to(assigned.counts_from),
+            actions: list::to(assigned.actions),
             start_index: assigned.start_index,
             start_attempt: assigned.start_attempt,
             starts: starts.map(|start| v1::Start { index: start.index, attempt: start.attempt }).collect(),
-            earlier_runs: assigned.earlier_runs.iter().map(ToString::to_string).collect(),
-            expected_receipts: assigned.expected_receipts.into_iter().map(v1::DiskReceipt::from).collect(),
+            earlier_runs: all_parsed::to(assigned.earlier_runs),
+            expected_receipts: list::to(assigned.expected_receipts),
             person_authorised: assigned.person_authorised,
             force: assigned.force,
-            tools: assigned.tools.map(v1::ToolsLayer::from),
+            tools: one_if_any::to(assigned.tools),
             skips_precheck: !assigned.precheck,
-            results: assigned.results.into_iter().map(v1::KnownResult::from).collect(),
+            results: list::to(assigned.results),
         }
     }
 }
 
-impl TryFrom<v1::ToolsLayer> for ToolsLayer {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::ToolsLayer) -> Result<Self, ConvertError> {
-        if !(1..=Self::MAX_BYTES).contains(&wire.size_bytes) {
-            let what = format!("it is {}; a layer has 1 to {} bytes", wire.size_bytes, Self::MAX_BYTES);
-            return Err(ConvertError::new("size_bytes", what));
-        }
-        let digest = digest("digest", &wire.digest)?;
-        Ok(Self { url: text("url", wire.url)?, digest, size_bytes: wire.size_bytes })
+wire! {
+    ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, size_bytes }
+    AssignedAction = v1::Action {
+        kind: oneof, name, timeout: span, retry: one, branch: text_if_any, when: condition_if_any,
     }
+    Retry = v1::RetryPolicy, checked by attempts { max_attempts, initial_backoff: span, max_backoff: span }
 }
 
-impl From<ToolsLayer> for v1::ToolsLayer {
-    fn from(layer: ToolsLayer) -> Self {
-        Self { url: layer.url, digest: layer.digest.to_string(), size_bytes: layer.size_bytes }
+fn layer_size(wire: &v1::ToolsLayer) -> Result<(), ConvertError> {
+    if (1..=ToolsLayer::MAX_BYTES).contains(&wire.size_bytes) {
+        return Ok(());
     }
+    let what = format!("it is {}; a layer has 1 to {} bytes", wire.size_bytes, ToolsLayer::MAX_BYTES);
+    Err(ConvertError::new("size_bytes", what))
+}
+
+fn attempts(wire: &v1::RetryPolicy) -> Result<(), ConvertError> {
+    if wire.max_attempts == 0 { Err(ConvertError::new("max_attempts", "it is zero")) } else { Ok(()) }
+}
+
+codec! {
+    /// One that is not understood is never taken as one that holds.
+    condition_if_any: String => Option<When>,
+        |field, wire| {
+            let parse = |text: String| When::parse(&text).map_err(|fault| ConvertError::new(field, fault.message));
+            text_if_any::from(field, wire)?.map(parse).transpose()
+        },
+        |when| when.map(|when| when.to_string()).unwrap_or_default();
 }
 
 /// All in one stage, and no two in one branch: else something would run at once that must not.
@@ -143,39 +149,6 @@ fn starts(first: Start, listed: &[v1::Start], actions: &[AssignedAction]) -> Res
     Ok(listed)
 }
 
-impl TryFrom<v1::Action> for AssignedAction {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::Action) -> Result<Self, ConvertError> {
-        Ok(Self {
-            kind: wire.kind.ok_or_else(|| ConvertError::missing("kind"))?.try_into()?,
-            name: wire.name,
-            timeout: duration("timeout", wire.timeout)?,
-            retry: wire.retry.ok_or_else(|| ConvertError::missing("retry"))?.try_into().within("retry")?,
-            branch: text_if_any(wire.branch),
-            when: text_if_any(wire.when).map(|text| condition(&text)).transpose()?,
-        })
-    }
-}
-
-impl From<AssignedAction> for v1::Action {
-    fn from(action: AssignedAction) -> Self {
-        Self {
-            name: action.name,
-            timeout: Some(duration_to_wire(action.timeout)),
-            retry: Some(action.retry.into()),
-            branch: action.branch.unwrap_or_default(),
-            when: action.when.map(|when| when.to_string()).unwrap_or_default(),
-            kind: Some(action.kind.into()),
-        }
-    }
-}
-
-/// One that is not understood is never taken as one that holds.
-fn condition(text: &str) -> Result<When, ConvertError> {
-    When::parse(text).map_err(|fault| ConvertError::new("when", fault.message))
-}
-
 impl TryFrom<v1::KnownResult> for KnownResult {
     type Error = ConvertError;
 
@@ -191,31 +164,6 @@ impl From<KnownResult> for v1::KnownResult {
     fn from(KnownResult { index, outcome }: KnownResult) -> Self {
         let ActionOutcome { succeeded, status, body } = outcome;
         Self { action_index: index, succeeded, status: status.map_or(0, u32::from), body }
-    }
-}
-
-impl TryFrom<v1::RetryPolicy> for Retry {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::RetryPolicy) -> Result<Self, ConvertError> {
-        if wire.max_attempts == 0 {
-            return Err(ConvertError::new("max_attempts", "it is zero"));
-        }
-        Ok(Self {
-            max_attempts: wire.max_attempts,
-            initial_backoff: duration("initial_backoff", wire.initial_backoff)?,
-            max_backoff: duration("max_backoff", wire.max_backoff)?,
-        })
-    }
-}
-
-impl From<Retry> for v1::RetryPolicy {
-    fn from(retry: Retry) -> Self {
-        Self {
-            max_attempts: retry.max_attempts,
-            initial_backoff: Some(duration_to_wire(retry.initial_backoff)),
-            max_backoff: Some(duration_to_wire(retry.max_backoff)),
-        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! What does not convert.
 
+/// What is wrong with a field that must be there.
+pub(super) const MISSING: &str = "it is missing, or of a kind this version does not know";
+
 /// A message from the wire that is no message of `landfall-api`: which field, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {what}")]
@@ -15,7 +18,7 @@ impl ConvertError {
     }
     /// A field that must be there is not, or holds a case that this version does not know.
     pub fn missing(field: impl Into<String>) -> Self {
-        Self::new(field, "it is missing, or of a kind this version does not know")
+        Self::new(field, MISSING)
     }
     /// The field's path from the message on, such as `assignment.actions[0].kind`.
     pub fn field(&self) -> &str {
@@ -24,6 +27,13 @@ impl ConvertError {
     /// What is wrong with it: a sentence, or a parser's own words.
     pub fn what(&self) -> &str {
         &self.what
+    }
+}
+
+/// So that one codec serves messages that never fail as well.
+impl From<std::convert::Infallible> for ConvertError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 

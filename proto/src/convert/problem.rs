@@ -17,14 +17,3 @@ impl From<Problem> for v1::Problem {
         Self { code: code.as_str().to_owned(), message, causes, hint, subject, last_log_lines }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_problem_survives_the_wire_in_both_directions() {
-        let trouble = Problem::new(ErrorCode::DigestMismatch, "m").hint("h").at("s");
-        assert_eq!(Problem::from(v1::Problem::from(trouble.clone())), trouble);
-    }
-}

@@ -5,27 +5,24 @@ use landfall_api::{
     message::{ActionRef, LogLine, Telemetry},
 };
 
-use super::{
-    ConvertError,
-    scalar::{timestamp, timestamp_to_wire, uuid},
-};
+use super::{ConvertError, codec::*};
 use crate::v1::{self, telemetry_request::Item};
 
 impl TryFrom<v1::TelemetryRequest> for Telemetry {
     type Error = ConvertError;
 
     fn try_from(wire: v1::TelemetryRequest) -> Result<Self, ConvertError> {
-        let workflow_uid = uuid("telemetry.workflow_uid", &wire.workflow_uid)?;
+        let workflow_uid = parsed::from("telemetry.workflow_uid", wire.workflow_uid)?;
         let (action_index, attempt) = (wire.action_index, wire.attempt);
         Ok(match wire.item.ok_or_else(|| ConvertError::missing("telemetry.item"))? {
             Item::Progress(wire) => {
-                Self::Progress { action: ActionRef { workflow_uid, action_index, attempt }, progress: wire.into() }
+                Self::Progress { action: ActionRef { workflow_uid, action_index, attempt }, progress: wire.try_into()? }
             }
             Item::Log(wire) => Self::Log {
                 workflow_uid,
                 line: LogLine {
-                    time: timestamp("telemetry.log.time", wire.time)?,
-                    level: wire.level.parse().map_err(|error| ConvertError::new("telemetry.log.level", error))?,
+                    time: moment::from("telemetry.log.time", wire.time)?,
+                    level: parsed::from("telemetry.log.level", wire.level)?,
                     action_index,
                     attempt,
                     message: wire.message,
@@ -42,8 +39,7 @@ impl From<Telemetry> for v1::TelemetryRequest {
                 (action.workflow_uid, action.action_index, action.attempt, Item::Progress(progress.into()))
             }
             Telemetry::Log { workflow_uid, line: LogLine { time, level, action_index, attempt, message } } => {
-                let time = Some(timestamp_to_wire(time));
-                let line = v1::LogLine { time, level: level.as_str().to_owned(), message };
+                let line = v1::LogLine { time: moment::to(time), level: parsed::to(level), message };
                 (workflow_uid, action_index, attempt, Item::Log(line))
             }
         };
@@ -51,35 +47,9 @@ impl From<Telemetry> for v1::TelemetryRequest {
     }
 }
 
-impl From<v1::Progress> for Progress {
-    fn from(wire: v1::Progress) -> Self {
-        Self {
-            stored_bytes: wire.stored_bytes,
-            stored_total: wire.stored_total,
-            raw_bytes: wire.raw_bytes,
-            raw_total: wire.raw_total,
-            written_bytes: wire.written_bytes,
-            bytes_per_second: wire.bytes_per_second,
-            stage: wire.stage,
-            eta_seconds: wire.eta_seconds,
-            slowest: wire.slowest,
-        }
-    }
-}
-
-impl From<Progress> for v1::Progress {
-    fn from(progress: Progress) -> Self {
-        Self {
-            stored_bytes: progress.stored_bytes,
-            stored_total: progress.stored_total,
-            raw_bytes: progress.raw_bytes,
-            raw_total: progress.raw_total,
-            bytes_per_second: progress.bytes_per_second,
-            stage: progress.stage,
-            written_bytes: progress.written_bytes,
-            eta_seconds: progress.eta_seconds,
-            slowest: progress.slowest,
-        }
+wire! {
+    Progress = v1::Progress {
+        stored_bytes, stored_total, raw_bytes, raw_total, written_bytes, bytes_per_second, stage, eta_seconds, slowest,
     }
 }
 
@@ -90,6 +60,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::convert::testing::survives;
 
     fn line(level: LogLevel) -> Telemetry {
         Telemetry::Log {
@@ -104,7 +75,7 @@ mod tests {
         let progress = Progress { raw_bytes: 5, stage: "write".into(), ..Progress::default() };
         let lines = LogLevel::ALL.map(line);
         for telemetry in lines.into_iter().chain([Telemetry::Progress { action, progress }]) {
-            assert_eq!(Telemetry::try_from(v1::TelemetryRequest::from(telemetry.clone())), Ok(telemetry));
+            survives::<v1::TelemetryRequest, _>(telemetry);
         }
     }
 

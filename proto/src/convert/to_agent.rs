@@ -2,10 +2,7 @@
 
 use landfall_api::message::{Ack, ActionRef, Control, ToAgent};
 
-use super::{
-    ConvertError, Within as _,
-    scalar::{duration, duration_to_wire, millis, millis_if_any, uuid},
-};
+use super::{ConvertError, Within as _, codec::*};
 use crate::v1::{self, session_response::Message as Down};
 
 impl TryFrom<v1::SessionResponse> for ToAgent {
@@ -16,23 +13,21 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
             Down::Welcome(wire) => Self::Welcome(wire.try_into().within("welcome")?),
             Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
             Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
-            Down::Check(wire) => {
-                let list = wire.list.ok_or_else(|| ConvertError::missing("check.list"))?;
-                Self::Check(Box::new(list.try_into().within("check.list")?))
-            }
+            Down::Check(wire) => Self::Check(Box::new(one::from("check.list", wire.list)?)),
             Down::Ack(wire) => Self::Ack(wire.try_into().within("ack")?),
             Down::LeaseRenewal(wire) => Self::LeaseRenewal {
                 epoch: wire.epoch,
-                lease: duration("lease_renewal.lease", wire.lease)?,
-                counts_from: millis_if_any(wire.counts_from_ms),
+                lease: span::from("lease_renewal.lease", wire.lease)?,
+                counts_from: millis_if_any::from("counts_from_ms", wire.counts_from_ms)?,
             },
-            Down::Cancel(wire) => {
-                Self::Cancel { workflow_uid: uuid("cancel.workflow_uid", &wire.workflow_uid)?, reason: wire.reason }
-            }
+            Down::Cancel(wire) => Self::Cancel {
+                workflow_uid: parsed::from("cancel.workflow_uid", wire.workflow_uid)?,
+                reason: wire.reason,
+            },
             Down::Fenced(wire) => Self::Fenced { epoch: wire.epoch, reason: wire.reason },
             Down::Idle(wire) => Self::Idle { boot_disk: wire.boot_disk },
             Down::RunControl(wire) => Self::Control {
-                workflow_uid: uuid("run_control.workflow_uid", &wire.workflow_uid)?,
+                workflow_uid: parsed::from("run_control.workflow_uid", wire.workflow_uid)?,
                 control: Control { paused: wire.paused, released: wire.released_holds },
             },
         })
@@ -45,12 +40,12 @@ impl From<ToAgent> for v1::SessionResponse {
             ToAgent::Welcome(welcome) => Down::Welcome(welcome.into()),
             ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
             ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
-            ToAgent::Check(list) => Down::Check(v1::Check { list: Some((*list).into()) }),
+            ToAgent::Check(list) => Down::Check(v1::Check { list: one::to(*list) }),
             ToAgent::Ack(ack) => Down::Ack(ack.into()),
             ToAgent::LeaseRenewal { epoch, lease, counts_from } => Down::LeaseRenewal(v1::LeaseRenewal {
                 epoch,
-                lease: Some(duration_to_wire(lease)),
-                counts_from_ms: counts_from.map_or(0, millis),
+                lease: span::to(lease),
+                counts_from_ms: millis_if_any::to(counts_from),
             }),
             ToAgent::Control { workflow_uid, control: Control { paused, released } } => {
                 let workflow_uid = workflow_uid.to_string();
@@ -70,7 +65,7 @@ impl TryFrom<v1::Ack> for Ack {
     type Error = ConvertError;
 
     fn try_from(wire: v1::Ack) -> Result<Self, ConvertError> {
-        let workflow_uid = uuid("workflow_uid", &wire.workflow_uid)?;
+        let workflow_uid = parsed::from("workflow_uid", wire.workflow_uid)?;
         let action = ActionRef { workflow_uid, action_index: wire.action_index, attempt: wire.attempt };
         Ok(Self { action, seq: wire.seq })
     }
@@ -91,38 +86,19 @@ impl From<Ack> for v1::Ack {
 mod tests {
     use std::time::Duration;
 
-    use jiff::Timestamp;
-    use landfall_api::{
-        ErrorCode, Problem,
-        message::{Refusal, ToCoordinator, Welcome},
-    };
-    use uuid::Uuid;
+    use landfall_api::message::ToCoordinator;
 
     use super::*;
+    use crate::convert::testing::survives;
 
     #[test]
-    fn every_message_to_the_agent_survives_the_wire() {
-        let workflow_uid = Uuid::from_u128(1);
+    fn a_renewal_counts_from_its_own_moment() {
         let second = Duration::from_secs(1);
-        for message in [
-            ToAgent::Welcome(Welcome {
-                epoch: 1,
-                time: Timestamp::UNIX_EPOCH,
-                heartbeat_interval: second,
-                software: "1.0.0".into(),
-                protocol: 3,
-            }),
-            ToAgent::Refused(Box::new(Refusal::from(Problem::new(ErrorCode::Fenced, "m")))),
-            ToAgent::Ack(Ack { action: ActionRef { workflow_uid, action_index: 1, attempt: 2 }, seq: 3 }),
-            ToAgent::LeaseRenewal { epoch: 1, lease: second, counts_from: None },
-            ToAgent::LeaseRenewal { epoch: 1, lease: second, counts_from: Some(second) },
-            ToAgent::Control { workflow_uid, control: Control { paused: true, released: vec![2] } },
-            ToAgent::Cancel { workflow_uid, reason: "r".into() },
-            ToAgent::Fenced { epoch: 2, reason: "r".into() },
-            ToAgent::Idle { boot_disk: true },
-        ] {
-            assert_eq!(ToAgent::try_from(v1::SessionResponse::from(message.clone())), Ok(message));
-        }
+        survives::<v1::SessionResponse, _>(ToAgent::LeaseRenewal {
+            epoch: 1,
+            lease: second,
+            counts_from: Some(second),
+        });
     }
 
     #[test]

@@ -7,7 +7,7 @@ use landfall_api::{
     },
 };
 
-use super::{ConvertError, Within as _, scalar::text};
+use super::{ConvertError, Within as _, codec::*};
 use crate::{
     v1,
     worker::{self, report::Report as Wire},
@@ -17,21 +17,20 @@ impl TryFrom<worker::Job> for WorkerJob {
     type Error = ConvertError;
 
     fn try_from(wire: worker::Job) -> Result<Self, ConvertError> {
-        let assignment = wire.assignment.ok_or_else(|| ConvertError::missing("assignment"))?;
-        let assignment = Assignment::try_from(assignment).within("assignment")?;
+        let assignment: Assignment = one::from("assignment", wire.assignment)?;
         if assignment.actions.len() != (assignment.start_index as usize).saturating_add(1) {
             return Err(ConvertError::new("assignment.start_index", "it names another action than the last"));
         }
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
-        let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
+        let hidden = list::from("hidden", wire.hidden)?;
         let purpose = match (wire.open, wire.commit) {
             (true, _) => Purpose::Open,
             (_, true) => Purpose::Commit,
             _ => Purpose::Perform { system: wire.system },
         };
         let (silent, uefi, commits) = (wire.silent, wire.uefi, wire.commits);
-        Ok(Self { assignment, disks, silent, uefi, hidden: hidden.collect(), commits, purpose })
+        Ok(Self { assignment, disks, silent, uefi, hidden, commits, purpose })
     }
 }
 
@@ -41,15 +40,15 @@ impl TryFrom<WorkerJob> for worker::Job {
     /// Fails only for facts that do not serialise.
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
-        let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
+        let hidden = list::to(job.hidden);
         let (open, commit) = (job.purpose == Purpose::Open, job.purpose == Purpose::Commit);
         let system = match job.purpose {
             Purpose::Perform { system } => system,
             Purpose::Open | Purpose::Commit => Vec::new(),
         };
-        let assignment = Some(job.assignment.into());
+        let assignment = one::to(job.assignment);
         let (uefi, silent, commits) = (job.uefi, job.silent, job.commits);
-        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent, commits, commit })
+        Ok(Self { assignment, disks_json, uefi, hidden, system, open, silent, commits, commit })
     }
 }
 
@@ -58,14 +57,9 @@ impl TryFrom<worker::Report> for WorkerReport {
 
     fn try_from(wire: worker::Report) -> Result<Self, ConvertError> {
         Ok(match wire.report.ok_or_else(|| ConvertError::missing("report"))? {
-            Wire::Ready(worker::Ready { protocol, software }) => {
-                Self::Ready(WorkerReady { protocol, software: text("ready.software", software)? })
-            }
-            Wire::Log(line) => {
-                let level = line.level.parse().map_err(|error| ConvertError::new("log.level", error))?;
-                Self::Log { level, message: line.message }
-            }
-            Wire::Progress(wire) => Self::Progress(wire.into()),
+            Wire::Ready(wire) => Self::Ready(wire.try_into().within("ready")?),
+            Wire::Log(line) => Self::Log { level: parsed::from("log.level", line.level)?, message: line.message },
+            Wire::Progress(wire) => Self::Progress(wire.try_into()?),
             Wire::ReceiptWritten(wire) => Self::ReceiptWritten(wire.try_into().within("receipt_written")?),
             Wire::Opened(wire) => Self::Opened(wire.try_into().within("opened")?),
             Wire::Finished(wire) => ended(v1::event::Event::Finished(wire))?,
@@ -74,46 +68,24 @@ impl TryFrom<worker::Report> for WorkerReport {
     }
 }
 
-impl TryFrom<worker::Opened> for OpenedLayout {
-    type Error = ConvertError;
-
-    fn try_from(wire: worker::Opened) -> Result<Self, ConvertError> {
-        let mounts: Vec<_> =
-            wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
-        // What follows is mounted below it.
-        if mounts.first().is_none_or(|mount| mount.at != "/") {
-            return Err(ConvertError::new("mounts", "the first is not the root"));
-        }
-        Ok(Self { mounts, disks: wire.disks })
-    }
+wire! {
+    HiddenPoint = worker::HiddenPoint { point, why }
+    WorkerReady = worker::Ready { protocol, software: text }
+    OpenedLayout = worker::Opened { mounts: mounts, disks }
+    LayoutMount = worker::Mount { device: text, at: text, kind: text, uuid, options, read_only }
 }
 
-impl From<OpenedLayout> for worker::Opened {
-    fn from(layout: OpenedLayout) -> Self {
-        Self { mounts: layout.mounts.into_iter().map(Into::into).collect(), disks: layout.disks }
-    }
-}
-
-impl TryFrom<worker::Mount> for LayoutMount {
-    type Error = ConvertError;
-
-    fn try_from(wire: worker::Mount) -> Result<Self, ConvertError> {
-        Ok(Self {
-            device: text("device", wire.device)?,
-            at: text("at", wire.at)?,
-            kind: text("kind", wire.kind)?,
-            uuid: wire.uuid,
-            options: wire.options,
-            read_only: wire.read_only,
-        })
-    }
-}
-
-impl From<LayoutMount> for worker::Mount {
-    fn from(mount: LayoutMount) -> Self {
-        let LayoutMount { device, at, kind, uuid, options, read_only } = mount;
-        Self { device, at, kind, uuid, options, read_only }
-    }
+codec! {
+    mounts: Vec<worker::Mount> => Vec<LayoutMount>,
+        |field, wire| {
+            let mounts: Vec<LayoutMount> = list::from(field, wire)?;
+            // What follows is mounted below it.
+            if mounts.first().is_none_or(|mount| mount.at != "/") {
+                return Err(ConvertError::new(field, "the first is not the root"));
+            }
+            Ok(mounts)
+        },
+        |mounts| list::to(mounts);
 }
 
 /// An action's end has one form for the coordinator and for the agent.
@@ -130,12 +102,8 @@ fn ended(wire: v1::event::Event) -> Result<WorkerReport, ConvertError> {
 impl From<WorkerReport> for worker::Report {
     fn from(report: WorkerReport) -> Self {
         let report = match report {
-            WorkerReport::Ready(WorkerReady { protocol, software }) => {
-                Wire::Ready(worker::Ready { protocol, software })
-            }
-            WorkerReport::Log { level, message } => {
-                Wire::Log(worker::LogLine { level: level.as_str().to_owned(), message })
-            }
+            WorkerReport::Ready(ready) => Wire::Ready(ready.into()),
+            WorkerReport::Log { level, message } => Wire::Log(worker::LogLine { level: parsed::to(level), message }),
             WorkerReport::Progress(progress) => Wire::Progress(progress.into()),
             WorkerReport::ReceiptWritten(receipt) => Wire::ReceiptWritten(receipt.into()),
             WorkerReport::Opened(layout) => Wire::Opened(layout.into()),
@@ -156,7 +124,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::convert::assignment::tests::wire as assignment;
+    use crate::convert::{
+        assignment::tests::wire as assignment,
+        testing::{refused, survives},
+    };
 
     fn job() -> WorkerJob {
         let mut run = assignment();
@@ -181,7 +152,7 @@ mod tests {
         let job = job();
         assert_eq!((job.assignment.actions.len(), job.earlier().len()), (2, 1));
         assert_eq!((job.assignment.start_index, job.assignment.start_attempt), (1, 4));
-        assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job.clone()));
+        survives::<worker::Job, _>(job.clone());
         assert!(WorkerJob::new(&job.assignment, 2, 1, Vec::new(), false).is_none(), "there is no third");
     }
 
@@ -230,8 +201,7 @@ mod tests {
     fn what_a_worker_is_started_for_survives_the_wire() {
         let perform = Purpose::Perform { system: vec!["vda".into(), "vdb".into()] };
         for purpose in [Purpose::Open, Purpose::Commit, perform] {
-            let job = WorkerJob { purpose, ..job() };
-            assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job));
+            survives::<worker::Job, _>(WorkerJob { purpose, ..job() });
         }
     }
 
@@ -257,18 +227,15 @@ mod tests {
 
     #[test]
     fn a_job_in_parts_is_refused_by_its_field() {
-        type Spoil = fn(&mut worker::Job);
-        let cases: [(&str, Spoil); 4] = [
-            ("assignment", |job| job.assignment = None),
-            ("assignment.lease", |job| job.assignment.as_mut().unwrap().lease = None),
-            ("assignment.start_index", |job| job.assignment.as_mut().unwrap().start_index = 0),
-            ("disks_json", |job| job.disks_json.clear()),
-        ];
-        for (field, spoil) in cases {
-            let mut wire = worker::Job::try_from(job()).unwrap();
-            spoil(&mut wire);
-            assert_eq!(WorkerJob::try_from(wire).unwrap_err().field(), field);
-        }
+        refused::<worker::Job, _>(
+            job(),
+            &[
+                ("assignment", |job| job.assignment = None),
+                ("assignment.lease", |job| job.assignment.as_mut().unwrap().lease = None),
+                ("assignment.start_index", |job| job.assignment.as_mut().unwrap().start_index = 0),
+                ("disks_json", |job| job.disks_json.clear()),
+            ],
+        );
     }
 
     #[test]
@@ -283,19 +250,22 @@ mod tests {
             WorkerReport::Finished(ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() })),
             WorkerReport::Failed { problem, retryable: true },
         ] {
-            assert_eq!(WorkerReport::try_from(worker::Report::from(report.clone())), Ok(report));
+            survives::<worker::Report, _>(report);
         }
     }
 
     #[test]
     fn a_report_of_an_unknown_kind_is_refused() {
-        for (report, field) in [
-            (None, "report"),
-            (Some(Wire::Finished(v1::ActionFinished { result: None })), "finished.result"),
-            (Some(Wire::Failed(v1::ActionFailed { problem: None, retryable: true })), "failed.problem"),
-            (Some(Wire::Log(worker::LogLine { level: "loud".into(), message: String::new() })), "log.level"),
-        ] {
-            assert_eq!(WorkerReport::try_from(worker::Report { report }).unwrap_err().field(), field);
-        }
+        refused::<worker::Report, _>(
+            WorkerReport::Progress(Progress::default()),
+            &[
+                ("report", |w| w.report = None),
+                ("finished.result", |w| w.report = Some(Wire::Finished(v1::ActionFinished { result: None }))),
+                ("failed.problem", |w| w.report = Some(Wire::Failed(v1::ActionFailed::default()))),
+                ("log.level", |w| {
+                    w.report = Some(Wire::Log(worker::LogLine { level: "loud".into(), ..Default::default() }))
+                }),
+            ],
+        );
     }
 }

@@ -2,54 +2,36 @@
 
 use landfall_api::{GrowRootResult, GrowRootSpec, SizeSpec};
 
-use super::super::{
-    ConvertError,
-    selector::{selector_if_any, selector_to_wire},
-};
+use crate::convert::{ConvertError, codec::*};
 use crate::v1;
 
-impl From<v1::GrowRoot> for GrowRootSpec {
-    fn from(wire: v1::GrowRoot) -> Self {
-        let size = Some(wire.size_bytes).filter(|bytes| *bytes != 0).map(SizeSpec::Bytes);
-        Self { size, disk: selector_if_any(wire.disk) }
-    }
+wire! {
+    GrowRootSpec = v1::GrowRoot { size: bytes_if_any(size_bytes), disk: selector_if_any }
+    GrowRootResult = v1::GrowRootResult, checked by has_size { root_device, size_bytes, grown }
 }
 
-impl From<GrowRootSpec> for v1::GrowRoot {
-    fn from(spec: GrowRootSpec) -> Self {
-        Self { size_bytes: spec.bytes().unwrap_or_default(), disk: spec.disk.map(selector_to_wire).unwrap_or_default() }
-    }
+codec! {
+    bytes_if_any: u64 => Option<SizeSpec>,
+        |field, wire| Ok(number_if_any::from(field, wire)?.map(SizeSpec::Bytes)),
+        |size| GrowRootSpec { size, disk: None }.bytes().unwrap_or_default();
 }
 
-impl TryFrom<v1::GrowRootResult> for GrowRootResult {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::GrowRootResult) -> Result<Self, ConvertError> {
-        if wire.size_bytes == 0 {
-            return Err(ConvertError::missing("size_bytes"));
-        }
-        Ok(Self { root_device: wire.root_device, size_bytes: wire.size_bytes, grown: wire.grown })
-    }
-}
-
-impl From<GrowRootResult> for v1::GrowRootResult {
-    fn from(result: GrowRootResult) -> Self {
-        Self { root_device: result.root_device, size_bytes: result.size_bytes, grown: result.grown }
-    }
+fn has_size(wire: &v1::GrowRootResult) -> Result<(), ConvertError> {
+    if wire.size_bytes == 0 { Err(ConvertError::missing("size_bytes")) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::testing::{refused, survives};
 
     #[test]
     fn a_growth_survives_the_wire() {
         for size in [None, Some(SizeSpec::Bytes(20 << 30))] {
-            let spec = GrowRootSpec { size, disk: None };
-            assert_eq!(GrowRootSpec::from(v1::GrowRoot::from(spec.clone())), spec);
+            survives::<v1::GrowRoot, _>(GrowRootSpec { size, disk: None });
         }
         let result = GrowRootResult { root_device: "/dev/vda2".into(), size_bytes: 5, grown: true };
-        assert_eq!(GrowRootResult::try_from(v1::GrowRootResult::from(result.clone())), Ok(result));
-        assert_eq!(GrowRootResult::try_from(v1::GrowRootResult::default()).unwrap_err().field(), "size_bytes");
+        survives::<v1::GrowRootResult, _>(result.clone());
+        refused::<v1::GrowRootResult, _>(result, &[("size_bytes", |w| w.size_bytes = 0)]);
     }
 }

@@ -2,16 +2,6 @@
 
 use landfall_api::HoldSpec;
 
-use crate::v1;
+use crate::{convert::codec::*, v1};
 
-impl From<v1::Hold> for HoldSpec {
-    fn from(wire: v1::Hold) -> Self {
-        Self { message: wire.message }
-    }
-}
-
-impl From<HoldSpec> for v1::Hold {
-    fn from(spec: HoldSpec) -> Self {
-        Self { message: spec.message }
-    }
-}
+wire! { HoldSpec = v1::Hold { message } }

@@ -1,118 +1,45 @@
 //! `runContainer`.
 
-use landfall_api::{
-    ContainerCapability, ContainerDevice, ContainerMount, ContainerNetwork, DiskId, ExecVariable, ImageAccess,
-    RunContainer, RunContainerResult,
-};
+use landfall_api::{ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult};
 
-use super::super::{
-    ConvertError, Within as _,
-    scalar::text,
-    selector::{selector, selector_if_any, selector_to_wire},
-};
+use crate::convert::{ConvertError, codec::*, word::*};
 use crate::v1;
 
-impl TryFrom<v1::RunContainer> for RunContainer {
-    type Error = ConvertError;
+wire! {
+    RunContainer = v1::RunContainer, checked by command {
+        image: text, access: unless_default, command: argv, args: argv, variables: list,
+        directory: text_if_any, user: text_if_any, network: network(host_network), capabilities: words, devices: list,
+        mounts: list, disk: selector_if_any,
+    }
+    ContainerDevice = v1::ContainerDevice { disk: selector, path: text }
+    ContainerMount = v1::ContainerMount { from: text, to: text, read_only }
+    RunContainerResult = v1::RunContainerResult { disks: list }
+}
 
-    fn try_from(wire: v1::RunContainer) -> Result<Self, ConvertError> {
-        let variables = wire.variables.into_iter().map(ExecVariable::try_from).collect::<Result<_, _>>();
-        let devices = wire.devices.into_iter().map(ContainerDevice::try_from).collect::<Result<_, _>>();
-        let mounts = wire.mounts.into_iter().map(ContainerMount::try_from).collect::<Result<_, _>>();
-        let command = wire.command.map(|it| it.words);
-        if command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConvertError::missing("command.words"));
-        }
-        Ok(Self {
-            image: text("image", wire.image)?,
-            access: wire.access.map(ImageAccess::try_from).transpose().within("access")?.unwrap_or_default(),
-            command,
-            args: wire.args.map(|it| it.words),
-            variables: variables.within("variables")?,
-            directory: Some(wire.directory).filter(|text| !text.is_empty()),
-            user: Some(wire.user).filter(|text| !text.is_empty()),
-            network: if wire.host_network { ContainerNetwork::Host } else { ContainerNetwork::None },
-            capabilities: wire.capabilities.iter().map(|name| capability(name)).collect::<Result<_, _>>()?,
-            devices: devices.within("devices")?,
-            mounts: mounts.within("mounts")?,
-            disk: selector_if_any(wire.disk),
-        })
+fn command(wire: &v1::RunContainer) -> Result<(), ConvertError> {
+    match &wire.command {
+        Some(command) if command.words.is_empty() => Err(ConvertError::missing("command.words")),
+        _ => Ok(()),
     }
 }
 
-fn capability(name: &str) -> Result<ContainerCapability, ConvertError> {
-    let known = ContainerCapability::ALL.into_iter().find(|known| known.as_str() == name);
-    known.ok_or_else(|| ConvertError::new("capabilities", format!("\"{name}\" is no capability of a container")))
-}
-
-impl From<RunContainer> for v1::RunContainer {
-    fn from(spec: RunContainer) -> Self {
-        let words = |words| v1::ContainerWords { words };
-        Self {
-            image: spec.image,
-            access: Some(spec.access).filter(|access| *access != ImageAccess::default()).map(v1::ImageAccess::from),
-            command: spec.command.map(words),
-            args: spec.args.map(words),
-            variables: spec.variables.into_iter().map(Into::into).collect(),
-            directory: spec.directory.unwrap_or_default(),
-            user: spec.user.unwrap_or_default(),
-            host_network: spec.network == ContainerNetwork::Host,
-            capabilities: spec.capabilities.iter().map(|it| it.as_str().to_owned()).collect(),
-            devices: spec.devices.into_iter().map(Into::into).collect(),
-            mounts: spec.mounts.into_iter().map(Into::into).collect(),
-            disk: spec.disk.map(selector_to_wire).unwrap_or_default(),
-        }
-    }
-}
-
-impl TryFrom<v1::ContainerDevice> for ContainerDevice {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::ContainerDevice) -> Result<Self, ConvertError> {
-        Ok(Self { disk: selector(wire.disk), path: text("path", wire.path)? })
-    }
-}
-
-impl From<ContainerDevice> for v1::ContainerDevice {
-    fn from(device: ContainerDevice) -> Self {
-        Self { disk: selector_to_wire(device.disk), path: device.path }
-    }
-}
-
-impl TryFrom<v1::ContainerMount> for ContainerMount {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::ContainerMount) -> Result<Self, ConvertError> {
-        Ok(Self { from: text("from", wire.from)?, to: text("to", wire.to)?, read_only: wire.read_only })
-    }
-}
-
-impl From<ContainerMount> for v1::ContainerMount {
-    fn from(mount: ContainerMount) -> Self {
-        Self { from: mount.from, to: mount.to, read_only: mount.read_only }
-    }
-}
-
-impl From<v1::RunContainerResult> for RunContainerResult {
-    fn from(wire: v1::RunContainerResult) -> Self {
-        Self { disks: wire.disks.into_iter().map(DiskId::from).collect() }
-    }
-}
-
-impl From<RunContainerResult> for v1::RunContainerResult {
-    fn from(result: RunContainerResult) -> Self {
-        Self { disks: result.disks.into_iter().map(v1::DiskId::from).collect() }
-    }
+codec! {
+    /// An empty list is one.
+    argv: Option<v1::ContainerWords> => Option<Vec<String>>,
+        |_, wire| Ok(wire.map(|it| it.words)), |words| words.map(|words| v1::ContainerWords { words });
+    network: bool => ContainerNetwork,
+        |_, host| Ok(if host { ContainerNetwork::Host } else { ContainerNetwork::None }),
+        |network| network == ContainerNetwork::Host;
 }
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{DiskSelector, ImageAuthorization, SecretText};
+    use landfall_api::{ContainerCapability, ExecVariable, ImageAccess, ImageAuthorization, SecretText};
 
     use super::*;
+    use crate::convert::testing::{disk, refused, survives};
 
     fn container() -> RunContainer {
-        let serial = |serial: &str| DiskSelector([("serial".to_owned(), serial.into())].into());
         let variable = ExecVariable { name: "TOKEN".into(), value: SecretText::new("geheim"), secret: true };
         RunContainer {
             image: "oci://h/tool@sha256:00".into(),
@@ -127,9 +54,9 @@ mod tests {
             user: Some("1000:users".into()),
             network: ContainerNetwork::Host,
             capabilities: ContainerCapability::ALL.into(),
-            devices: vec![ContainerDevice { disk: serial("D1"), path: "/dev/target".into() }],
+            devices: vec![ContainerDevice { disk: disk("D1"), path: "/dev/target".into() }],
             mounts: vec![ContainerMount { from: "/".into(), to: "/mnt".into(), read_only: true }],
-            disk: Some(serial("D2")),
+            disk: Some(disk("D2")),
         }
     }
 
@@ -150,26 +77,21 @@ mod tests {
             ..container()
         };
         for spec in [container(), bare] {
-            assert!(!format!("{spec:?}").contains("geheim"), "{spec:?}");
-            assert_eq!(RunContainer::try_from(v1::RunContainer::from(spec.clone())), Ok(spec));
+            survives::<v1::RunContainer, _>(spec);
         }
-        let result = RunContainerResult { disks: vec![DiskId { name: "vda".into(), ..DiskId::default() }] };
-        assert_eq!(RunContainerResult::from(v1::RunContainerResult::from(result.clone())), result);
     }
 
     #[test]
     fn a_container_with_an_unknown_right_is_refused() {
-        let whole = v1::RunContainer::from(container());
-        let nowhere = v1::ContainerMount { from: "/".into(), to: String::new(), read_only: false };
-        let nameless = v1::ContainerDevice { disk: [].into(), path: String::new() };
-        for (wire, field) in [
-            (v1::RunContainer { image: String::new(), ..whole.clone() }, "image"),
-            (v1::RunContainer { command: Some(v1::ContainerWords::default()), ..whole.clone() }, "command.words"),
-            (v1::RunContainer { capabilities: vec!["SYS_ADMIN".into()], ..whole.clone() }, "capabilities"),
-            (v1::RunContainer { mounts: vec![nowhere], ..whole.clone() }, "mounts.to"),
-            (v1::RunContainer { devices: vec![nameless], ..whole }, "devices.path"),
-        ] {
-            assert_eq!(RunContainer::try_from(wire).unwrap_err().field(), field);
-        }
+        refused::<v1::RunContainer, _>(
+            container(),
+            &[
+                ("image", |w| w.image.clear()),
+                ("command.words", |w| w.command = Some(v1::ContainerWords::default())),
+                ("capabilities", |w| w.capabilities = vec!["SYS_ADMIN".into()]),
+                ("mounts.to", |w| w.mounts[0].to.clear()),
+                ("devices.path", |w| w.devices[0].path.clear()),
+            ],
+        );
     }
 }
