@@ -28,25 +28,36 @@ pub enum Kind {
 impl Kind {
     /// Every kind, in the order they depend on one another.
     pub const ALL: [Self; 5] = [Self::Secret, Self::Machine, Self::Template, Self::EnrolmentRule, Self::Workflow];
+    /// Its name as written in documents, the singular and the plural used on the command line, and what it is.
+    const fn words(self) -> [&'static str; 4] {
+        match self {
+            Self::Machine => ["Machine", "machine", "machines", "One physical or virtual computer."],
+            Self::Template => ["Template", "template", "templates", "A named, parameterised list of actions."],
+            Self::Workflow => ["Workflow", "workflow", "workflows", "One execution of a template on one machine."],
+            Self::Secret => {
+                ["Secret", "secret", "secrets", "Values that templates refer to, for the machines they belong to."]
+            }
+            Self::EnrolmentRule => {
+                let about = "Rules for machines without a person's document.";
+                ["EnrolmentRule", "enrolmentrule", "enrolmentrules", about]
+            }
+        }
+    }
+    /// The kind's name as written in documents.
+    pub const fn as_str(self) -> &'static str {
+        self.words()[0]
+    }
+    /// The singular used on the command line, `machine` for [`Kind::Machine`].
+    pub const fn singular(self) -> &'static str {
+        self.words()[1]
+    }
     /// The plural used in routes and on the command line.
     pub const fn plural(self) -> &'static str {
-        match self {
-            Self::Machine => "machines",
-            Self::Template => "templates",
-            Self::Workflow => "workflows",
-            Self::Secret => "secrets",
-            Self::EnrolmentRule => "enrolmentrules",
-        }
+        self.words()[2]
     }
     /// A description in one line.
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Machine => "One physical or virtual computer.",
-            Self::Template => "A named, parameterised list of actions.",
-            Self::Workflow => "One execution of a template on one machine.",
-            Self::Secret => "Values that templates refer to, for the machines they belong to.",
-            Self::EnrolmentRule => "Rules for machines without a person's document.",
-        }
+        self.words()[3]
     }
     /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w`, `wf` and `rule`.
     pub fn from_word(word: &str) -> Option<Self> {
@@ -57,26 +68,6 @@ impl Kind {
             "secret" | "secrets" => Some(Self::Secret),
             "rule" | "rules" | "enrolmentrule" | "enrolmentrules" => Some(Self::EnrolmentRule),
             _ => None,
-        }
-    }
-    /// The singular used on the command line, `machine` for [`Kind::Machine`].
-    pub const fn singular(self) -> &'static str {
-        match self {
-            Self::Machine => "machine",
-            Self::Template => "template",
-            Self::Workflow => "workflow",
-            Self::Secret => "secret",
-            Self::EnrolmentRule => "enrolmentrule",
-        }
-    }
-    /// The kind's name as written in documents.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Machine => "Machine",
-            Self::Template => "Template",
-            Self::Workflow => "Workflow",
-            Self::Secret => "Secret",
-            Self::EnrolmentRule => "EnrolmentRule",
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text},
 };
 use crate::{
@@ -79,17 +79,9 @@ pub struct UserSpec {
 
 impl Declaration for CloudInitSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Puts a NoCloud seed on the installed disk.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 1,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["users", "userData", "vendorData", "network"],
+        ..ActionInfo::new("Puts a NoCloud seed on the installed disk.", DurationSpec::from_secs(5 * 60), 1)
     };
     const LATER: &'static [(&'static str, u32)] = &[("vendorData", 8)];
 
@@ -114,9 +106,5 @@ impl Declaration for CloudInitSpec {
                 rules.say(at, format!("\"{name}\" cannot be a login name"), LOGIN_NAME_HINT);
             }
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
     rules::{Rules, is_directory, plain_text},
 };
@@ -94,18 +94,11 @@ impl ExecSpec {
 
 impl Declaration for ExecSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Runs a program or a script in the installed system.",
-        timeout: DurationSpec::from_secs(15 * 60),
         // What a program did before it failed is unknown.
         attempts: 1,
-        protocol: 6,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["env"],
+        ..ActionInfo::new("Runs a program or a script in the installed system.", DurationSpec::from_secs(15 * 60), 6)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -116,10 +109,6 @@ impl Declaration for ExecSpec {
             let message = format!("{directory:?} is not an absolute path without \"..\"");
             rules.say(join(path, "directory"), message, "write a path such as /opt/app");
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

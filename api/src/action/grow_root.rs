@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{Rules, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, SizeSpec, issue::join};
@@ -48,18 +48,15 @@ impl GrowRootSpec {
 
 impl Declaration for GrowRootSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Grows the partition and file system of an installed image's root.",
-        timeout: DurationSpec::from_secs(30 * 60),
         // The table is the old one or the new one at every instant, and what is as large already stays.
         attempts: 3,
-        protocol: 8,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new(
+            "Grows the partition and file system of an installed image's root.",
+            DurationSpec::from_secs(30 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -69,10 +66,6 @@ impl Declaration for GrowRootSpec {
             let message = format!("{size} is not a size of growRoot");
             rules.say(join(path, "size"), message, "write a size such as 20GiB, or leave size out for all the space");
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

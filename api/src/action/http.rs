@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub(super) use self::check::{access, server_url, statuses};
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::Rules,
 };
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, SecretText};
@@ -42,45 +42,26 @@ pub struct HttpSpec {
     pub access: Option<AccessSpec>,
 }
 
-/// What a server is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum HttpMethod {
-    /// To show something.
-    Get,
-    /// As `GET`, without the body.
-    Head,
-    /// To take something in.
-    Post,
-    /// To store something under the URL.
-    Put,
-    /// To change what is under the URL.
-    Patch,
-    /// To remove what is under the URL.
-    Delete,
+words! {
+    /// What a server is asked to do.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    HttpMethod {
+        /// To show something.
+        Get = "GET",
+        /// As `GET`, without the body.
+        Head = "HEAD",
+        /// To take something in.
+        Post = "POST",
+        /// To store something under the URL.
+        Put = "PUT",
+        /// To change what is under the URL.
+        Patch = "PATCH",
+        /// To remove what is under the URL.
+        Delete = "DELETE",
+    }
 }
 
 impl HttpMethod {
-    /// Every method.
-    pub const ALL: [Self; 6] = [Self::Get, Self::Head, Self::Post, Self::Put, Self::Patch, Self::Delete];
-
-    /// As documents and requests have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// The method of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == name)
-    }
-
     /// Whether it changes nothing at the server, so that a redirect may be followed.
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::Get | Self::Head)
@@ -181,18 +162,11 @@ impl HttpSpec {
 
 impl Declaration for HttpSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Calls a web server.",
-        timeout: DurationSpec::from_secs(5 * 60),
         // A connection may break; the server can recognise a repeat by its Idempotency-Key.
         attempts: 3,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
         secrets: &["headers", "body"],
+        ..ActionInfo::new("Calls a web server.", DurationSpec::from_secs(5 * 60), 8)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

@@ -14,7 +14,7 @@ pub use self::{
     network::{InterfaceSpec, NetworkFormat, NetworkSpec},
 };
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{Rules, is_host_name, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, dns_label::LABEL_HINT, issue::join};
@@ -121,19 +121,17 @@ impl SystemIdentitySpec {
 
 impl Declaration for SystemIdentitySpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Gives the installed system its host name, accounts, machine-id, SSH host keys and network.",
-        timeout: DurationSpec::from_secs(5 * 60),
         // Files are put in place whole, and what is written twice is there once.
         attempts: 3,
-        protocol: 8,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         // What else an account has is shown, as a name in paths and in what was written.
         secrets: &["users.sshKeys", "users.passwordHash"],
+        ..ActionInfo::new(
+            "Gives the installed system its host name, accounts, machine-id, SSH host keys and network.",
+            DurationSpec::from_secs(5 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -145,10 +143,6 @@ impl Declaration for SystemIdentitySpec {
         if let Some(network) = spec.get("network").and_then(Value::as_object) {
             network::check(network, &join(path, "network"), rules);
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{Fault, Rules},
 };
 use crate::{
@@ -72,17 +72,13 @@ impl IgnitionSpec {
 
 impl Declaration for IgnitionSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Puts an Ignition config where the installed system reads it.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["config"],
+        ..ActionInfo::new(
+            "Puts an Ignition config where the installed system reads it.",
+            DurationSpec::from_secs(5 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -106,10 +102,6 @@ impl Declaration for IgnitionSpec {
                 rules.say(path, message, "write ignition: { version: 3.4.0 } and the rest below it");
             }
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Then},
     rules::{Rules, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, issue::join};
@@ -31,17 +31,13 @@ impl KexecSpec {
 
 impl Declaration for KexecSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Starts the installed system's own kernel without a restart of the machine. The last action.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 3,
-        tools: false,
         then: Then::SystemStarts,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new(
+            "Starts the installed system's own kernel without a restart of the machine. The last action.",
+            DurationSpec::from_secs(5 * 60),
+            3,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -63,9 +59,5 @@ impl Declaration for KexecSpec {
             let message = format!("the command line has {} bytes", line.len());
             rules.say(at, message, format!("the kernel's limit is {}; shorten it", Self::MAX_CMDLINE));
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

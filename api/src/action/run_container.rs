@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
     rules::{Rules, is_directory, plain_text},
 };
@@ -75,49 +75,24 @@ impl ContainerNetwork {
     }
 }
 
-/// A capability of Linux that a container does not have by default, and with which it still finds nothing that is not named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum ContainerCapability {
-    /// Lock memory.
-    IpcLock,
-    /// Set the immutable and append-only flags of files.
-    LinuxImmutable,
-    /// Configure network interfaces: those of the machine with `network: host`.
-    NetAdmin,
-    /// Send and receive raw packets, such as those of ping.
-    NetRaw,
-    /// Set priorities of processes.
-    SysNice,
-    /// Trace other processes of the container.
-    SysPtrace,
-    /// Read the kernel's log.
-    Syslog,
-}
-
-impl ContainerCapability {
-    /// Every one.
-    pub const ALL: [Self; 7] = [
-        Self::IpcLock,
-        Self::LinuxImmutable,
-        Self::NetAdmin,
-        Self::NetRaw,
-        Self::SysNice,
-        Self::SysPtrace,
-        Self::Syslog,
-    ];
-
-    /// As documents have it: the kernel's name without `CAP_`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IpcLock => "IPC_LOCK",
-            Self::LinuxImmutable => "LINUX_IMMUTABLE",
-            Self::NetAdmin => "NET_ADMIN",
-            Self::NetRaw => "NET_RAW",
-            Self::SysNice => "SYS_NICE",
-            Self::SysPtrace => "SYS_PTRACE",
-            Self::Syslog => "SYSLOG",
-        }
+words! {
+    /// A capability of Linux that a container does not have by default, and with which it still finds nothing that is not named.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    ContainerCapability {
+        /// Lock memory.
+        IpcLock = "IPC_LOCK",
+        /// Set the immutable and append-only flags of files.
+        LinuxImmutable = "LINUX_IMMUTABLE",
+        /// Configure network interfaces: those of the machine with `network: host`.
+        NetAdmin = "NET_ADMIN",
+        /// Send and receive raw packets, such as those of ping.
+        NetRaw = "NET_RAW",
+        /// Set priorities of processes.
+        SysNice = "SYS_NICE",
+        /// Trace other processes of the container.
+        SysPtrace = "SYS_PTRACE",
+        /// Read the kernel's log.
+        Syslog = "SYSLOG",
     }
 }
 
@@ -221,20 +196,19 @@ impl RunContainerSpec {
 
 impl Declaration for RunContainerSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Runs the program of an OCI image in a container, with the disks and directories that it names.",
-        timeout: DurationSpec::from_secs(3600),
         // What a program did before it failed is unknown.
         attempts: 1,
-        protocol: 8,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
         no_branch: Some(
             "a container may take all memory, and its disks must be free; remove its branch, so that it runs alone",
         ),
         secrets: &["env", "access.authorization"],
+        ..ActionInfo::new(
+            "Runs the program of an OCI image in a container, with the disks and directories that it names.",
+            DurationSpec::from_secs(3600),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -446,12 +420,5 @@ mod tests {
         };
         let sent = spec("geheim").resolved(&spec("{{ secrets.a.b }}")).unwrap();
         assert_eq!(sent.variables.iter().map(|v| v.secret).collect::<Vec<_>>(), [false, true]);
-    }
-
-    #[test]
-    fn capabilities_have_the_names_of_the_kernel() {
-        for capability in ContainerCapability::ALL {
-            assert_eq!(serde_json::to_value(capability).unwrap(), capability.as_str());
-        }
     }
 }

@@ -17,7 +17,7 @@ pub use self::{
     size::{SizeError, SizeSpec},
 };
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{
@@ -65,54 +65,48 @@ fn is_only_disk(select: &[DiskSelector]) -> bool {
     select == only_disk()
 }
 
-/// The kind of partition table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum TableSpec {
-    /// A GUID partition table, for BIOS and UEFI.
-    #[default]
-    Gpt,
-    /// A table of the old kind, for a BIOS that refuses the other: four partitions, 2 TiB.
-    Mbr,
+words! {
+    /// The kind of partition table.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    TableSpec {
+        /// A GUID partition table, for BIOS and UEFI.
+        #[default]
+        Gpt = "gpt",
+        /// A table of the old kind, for a BIOS that refuses the other: four partitions, 2 TiB.
+        Mbr = "mbr",
+    }
 }
 
 impl TableSpec {
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gpt => "gpt",
-            Self::Mbr => "mbr",
-        }
-    }
-
     const fn is_gpt(&self) -> bool {
         matches!(self, Self::Gpt)
     }
 }
 
-/// What a partition is for: it decides the partition's type, and what the other fields are where they are not stated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum PartitionRole {
-    /// EFI system partition: vfat, 512 MiB, mounted at /boot/efi.
-    Esp,
-    /// Where GRUB keeps its core on a GPT disk that a BIOS starts: 1 MiB, without a file system.
-    BiosBoot,
-    /// Kernels: ext4, mounted at /boot.
-    Boot,
-    /// The root file system: ext4, mounted at /.
-    Root,
-    /// ext4, mounted at /home.
-    Home,
-    /// ext4, mounted at /srv.
-    Srv,
-    /// ext4, mounted at /var.
-    Var,
-    /// Swap space.
-    Swap,
-    /// Anything else, such as a member of a RAID or of a volume group.
-    #[default]
-    Data,
+words! {
+    /// What a partition is for: it decides the partition's type, and what the other fields are where they are not stated.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    PartitionRole {
+        /// EFI system partition: vfat, 512 MiB, mounted at /boot/efi.
+        Esp = "esp",
+        /// Where GRUB keeps its core on a GPT disk that a BIOS starts: 1 MiB, without a file system.
+        BiosBoot = "biosBoot",
+        /// Kernels: ext4, mounted at /boot.
+        Boot = "boot",
+        /// The root file system: ext4, mounted at /.
+        Root = "root",
+        /// ext4, mounted at /home.
+        Home = "home",
+        /// ext4, mounted at /srv.
+        Srv = "srv",
+        /// ext4, mounted at /var.
+        Var = "var",
+        /// Swap space.
+        Swap = "swap",
+        /// Anything else, such as a member of a RAID or of a volume group.
+        #[default]
+        Data = "data",
+    }
 }
 
 /// One partition.
@@ -297,18 +291,16 @@ impl StorageSpec {
 
 impl Declaration for StorageSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Divides disks: partitions, RAID, LVM, encryption, file systems; and mounts them for the next actions.",
-        timeout: DurationSpec::from_secs(30 * 60),
         // What a tool refused once it refuses again.
         attempts: 1,
-        protocol: 7,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
-        after_failure: false,
         no_branch: Some("remove its branch: the actions after it use the file systems that it mounts"),
         secrets: &["keys"],
+        ..ActionInfo::new(
+            "Divides disks: partitions, RAID, LVM, encryption, file systems; and mounts them for the next actions.",
+            DurationSpec::from_secs(30 * 60),
+            7,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -332,10 +324,6 @@ impl Declaration for StorageSpec {
         for fault in typed.faults() {
             rules.say(join(path, &fault.path), fault.message, fault.hint);
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

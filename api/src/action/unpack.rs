@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Rules, is_directory, plain_text},
 };
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, issue::join};
@@ -109,18 +109,16 @@ impl UnpackSpec {
 
 impl Declaration for UnpackSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Unpacks a tar archive or an OCI image into the installed system.",
-        timeout: DurationSpec::from_secs(3600),
         // A download may break, and what is unpacked twice is there once.
         attempts: 3,
-        protocol: 7,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["access.authorization"],
+        ..ActionInfo::new(
+            "Unpacks a tar archive or an OCI image into the installed system.",
+            DurationSpec::from_secs(3600),
+            7,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

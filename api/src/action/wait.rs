@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     http,
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Fault, Rules, plain_text},
 };
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, issue::join};
@@ -148,17 +148,8 @@ impl WaitSpec {
 
 impl Declaration for WaitSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Waits for a time, or until a server answers.",
-        timeout: DurationSpec::from_secs(3600),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new("Waits for a time, or until a server answers.", DurationSpec::from_secs(3600), 8)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Rules, plain_text},
 };
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, SecretText, issue::join};
@@ -112,18 +112,11 @@ impl WriteFileSpec {
 
 impl Declaration for WriteFileSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Writes one file into the installed system.",
-        timeout: DurationSpec::from_secs(5 * 60),
         // A download may break, and what is written twice is there once.
         attempts: 3,
-        protocol: 4,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["content"],
+        ..ActionInfo::new("Writes one file into the installed system.", DurationSpec::from_secs(5 * 60), 4)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

@@ -23,38 +23,25 @@ pub struct NetworkSpec {
     pub interfaces: Vec<InterfaceSpec>,
 }
 
-/// A network service, by its files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum NetworkFormat {
-    /// As the installed system has it: netplan, else the service that it starts.
-    #[default]
-    Auto,
-    /// `/etc/network/interfaces`
-    Ifupdown,
-    /// `/etc/systemd/network`
-    Networkd,
-    /// `/etc/NetworkManager/system-connections`
-    NetworkManager,
-    /// `/etc/netplan`
-    Netplan,
+words! {
+    /// A network service, by its files.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    NetworkFormat {
+        /// As the installed system has it: netplan, else the service that it starts.
+        #[default]
+        Auto = "auto",
+        /// `/etc/network/interfaces`
+        Ifupdown = "ifupdown",
+        /// `/etc/systemd/network`
+        Networkd = "networkd",
+        /// `/etc/NetworkManager/system-connections`
+        NetworkManager = "networkManager",
+        /// `/etc/netplan`
+        Netplan = "netplan",
+    }
 }
 
 impl NetworkFormat {
-    /// Every one.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::Ifupdown, Self::Networkd, Self::NetworkManager, Self::Netplan];
-
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Ifupdown => "ifupdown",
-            Self::Networkd => "networkd",
-            Self::NetworkManager => "networkManager",
-            Self::Netplan => "netplan",
-        }
-    }
-
     const fn is_auto(&self) -> bool {
         matches!(self, Self::Auto)
     }

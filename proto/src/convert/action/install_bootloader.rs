@@ -8,17 +8,14 @@ use super::super::{
 };
 use crate::v1;
 
-const ALL: [FirmwareSpec; 4] = [FirmwareSpec::Auto, FirmwareSpec::Bios, FirmwareSpec::Uefi, FirmwareSpec::Both];
-const LOADERS: [LoaderSpec; 2] = [LoaderSpec::Grub, LoaderSpec::SystemdBoot];
-
 impl TryFrom<v1::InstallBootloader> for InstallBootloaderSpec {
     type Error = ConvertError;
 
     fn try_from(wire: v1::InstallBootloader) -> Result<Self, ConvertError> {
-        let firmware = ALL.into_iter().find(|firmware| firmware.as_str() == wire.firmware);
+        let firmware = FirmwareSpec::named(&wire.firmware);
         let loader = match wire.loader.as_str() {
             "" => Some(LoaderSpec::Grub),
-            stated => LOADERS.into_iter().find(|loader| loader.as_str() == stated),
+            stated => LoaderSpec::named(stated),
         };
         Ok(Self {
             loader: loader.ok_or_else(|| ConvertError::new("loader", "it is none that is known"))?,
@@ -59,7 +56,9 @@ mod tests {
 
     #[test]
     fn a_boot_loader_survives_the_wire() {
-        for (firmware, loader) in ALL.into_iter().flat_map(|firmware| LOADERS.map(|loader| (firmware, loader))) {
+        for (firmware, loader) in
+            FirmwareSpec::ALL.into_iter().flat_map(|firmware| LoaderSpec::ALL.map(|loader| (firmware, loader)))
+        {
             let spec = InstallBootloaderSpec { loader, firmware, kernel_arguments: vec!["quiet".into()], disk: None };
             assert_eq!(InstallBootloaderSpec::try_from(v1::InstallBootloader::from(spec.clone())), Ok(spec));
         }
