@@ -180,8 +180,6 @@ impl Verify {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -171,46 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_program_is_named_at_its_field() {
+    fn a_program_has_bounds() {
         let long = "x".repeat(MAX_WORD + 1);
         for (more, field) in [
-            (json!({"command": null}), "command"),
-            (json!({"command": []}), "command"),
-            (json!({"command": [" "]}), "command"),
             (json!({"command": vec!["x"; MAX_WORDS + 1]}), "command"),
-            (json!({"command": ["a", "b\u{0}"]}), "command[1]"),
             (json!({"command": ["a", long]}), "command[1]"),
-            (json!({"script": "true"}), "script"),
-            (json!({"command": null, "script": "  \n"}), "script"),
-            (json!({"command": null, "script": "a\u{0}b"}), "script"),
             (json!({"command": null, "script": "x".repeat(MAX_SCRIPT + 1)}), "script"),
-            (json!({"env": {"1A": "x"}}), "env.1A"),
-            (json!({"env": {"A B": "x"}}), "env.A B"),
-            (json!({"env": {"A": "x\u{0}"}}), "env.A"),
-            (json!({"env": {"A": 1}}), "env.A"),
-            (json!({"directory": "opt"}), "directory"),
-            (json!({"directory": "/opt/../.."}), "directory"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"disk": null}), "disk"),
-            (json!({"shell": "bash"}), "shell"),
         ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
+            assert_eq!(of(more), [format!("{AT}.{field}")]);
         }
         let many: Map<_, _> = (0..=MAX_VARIABLES).map(|n| (format!("V{n}"), json!("x"))).collect();
         assert_eq!(of(json!({"env": many})), [format!("{AT}.env")]);
-    }
-
-    #[test]
-    fn programs_scripts_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"command": ["echo", ""], "directory": "/"}),
-            json!({"command": null, "script": "#!/usr/bin/perl\nprint 1;\n"}),
-            json!({"command": null, "script": "{{ params.release }}"}),
-            json!({"env": {"_A1": "", "TOKEN": "{{ secrets.db.pw }}"}, "directory": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
     }
 
     #[test]

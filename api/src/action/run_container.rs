@@ -339,78 +339,7 @@ fn is_device(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].runContainer";
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"image": format!("oci://h/tool@sha256:{}", "00".repeat(32))});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "tool", "runContainer": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    fn device(path: &str) -> Value {
-        json!({"disk": {"serial": "D1"}, "path": path})
-    }
-
-    #[test]
-    fn each_fault_of_a_container_is_named_at_its_field() {
-        let mount = |to: &str| json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": to}]});
-        for (more, field) in [
-            (json!({"image": "oci://h/tool:latest"}), "image"),
-            (json!({"image": null}), "image"),
-            (json!({"command": []}), "command"),
-            (json!({"args": ["a", "b\u{0}"]}), "args[1]"),
-            (json!({"env": {"A B": "x"}}), "env.A B"),
-            (json!({"directory": "work"}), "directory"),
-            (json!({"user": "anna:"}), "user"),
-            (json!({"user": "a:b:c"}), "user"),
-            (json!({"network": "bridge"}), "network"),
-            (json!({"capabilities": ["SYS_ADMIN"]}), "capabilities[0]"),
-            (json!({"privileged": true}), "privileged"),
-            (json!({"devices": [device("/dev/../sda")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/null")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/sda1")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/a"), device("/dev/a")]}), "devices[1].path"),
-            (json!({"devices": [{"disk": {"colour": "red"}, "path": "/dev/a"}]}), "devices[0].disk.colour"),
-            (json!({"devices": vec![json!({}); MAX_NAMED + 1]}), "devices"),
-            (mount("/"), "mounts[0].to"),
-            (mount("//."), "mounts[0].to"),
-            (mount("/proc"), "mounts[0].to"),
-            (mount("/./sys/kernel"), "mounts[0].to"),
-            (mount("/a/../b"), "mounts[0].to"),
-            (json!({"disk": {"name": "vda"}, "mounts": [{"from": "etc", "to": "/e"}]}), "mounts[0].from"),
-            (
-                json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": "/e"}, {"from": "/", "to": "/e/"}]}),
-                "mounts[1].to",
-            ),
-            (json!({"mounts": [{"from": "/", "to": "/mnt"}]}), "disk"),
-            (json!({"disk": {"name": "vda"}}), "disk"),
-            (json!({"access": {"proxy": "socks://h"}}), "access.proxy"),
-        ] {
-            let found = of(more.clone());
-            assert!(found.contains(&format!("{AT}.{field}")), "{more}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn containers_with_and_without_disks_are_taken() {
-        for more in [
-            json!({}),
-            json!({"command": ["/bin/tool", ""], "args": [], "directory": "/work", "user": "1000:users"}),
-            json!({"network": "host", "capabilities": ["NET_ADMIN", "SYSLOG"]}),
-            json!({"devices": [device("/dev/target"), device("/dev/cache-a")]}),
-            json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": "/procedures", "readOnly": true}]}),
-            json!({"env": {"TOKEN": "{{ secrets.a.b }}"}, "user": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
-    }
 
     #[test]
     fn only_variables_with_a_secret_are_kept_from_the_log() {

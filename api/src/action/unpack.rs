@@ -166,67 +166,10 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].unpack";
 
     fn digest() -> String {
         format!("sha256:{}", "00".repeat(32))
-    }
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"url": "https://h/root.tar.zst", "digest": digest(), "disk": {"name": "vda"}});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "root", "unpack": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    #[test]
-    fn each_fault_of_an_unpack_is_named_at_its_field() {
-        let image = format!("oci://h/r@{}", digest());
-        let only = |image: &str| json!({"url": null, "digest": null, "image": image});
-        for (more, field) in [
-            (json!({"url": null, "digest": null}), "url"),
-            (json!({"digest": null}), "digest"),
-            (json!({"image": image}), "image"),
-            (json!({"url": null, "image": image}), "digest"),
-            (json!({"url": image}), "url"),
-            (json!({"url": "ftp://h/f"}), "url"),
-            (only("oci://h/r:latest"), "image"),
-            (only("https://h/r"), "image"),
-            (only(&format!("{image}?layer=x")), "image"),
-            (json!({"path": "srv"}), "path"),
-            (json!({"path": "/srv/../etc"}), "path"),
-            (json!({"digest": "md5:00"}), "digest"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"format": "tar"}), "format"),
-            (json!({"access": {"authorization": {"username": "anna"}}}), "access.authorization"),
-            (
-                json!({"url": "http://h/f", "access": {"authorization": {"token": "{{ secrets.a.b }}"}}}),
-                "access.authorization",
-            ),
-            (json!({"access": {"proxy": "socks://h"}}), "access.proxy"),
-        ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
-        }
-    }
-
-    #[test]
-    fn proven_archives_images_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"path": "/"}),
-            json!({"path": "/srv/data"}),
-            json!({"url": null, "digest": null, "image": format!("oci://h:5000/a/b@{}", digest())}),
-            json!({"url": "{{ params.release }}", "digest": "{{ params.release }}", "path": "{{ params.release }}"}),
-            json!({"access": {"authorization": {"token": "{{ secrets.a.b }}"}}}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
     }
 
     #[test]

@@ -241,36 +241,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::validate::tests::faults;
-
-    fn of(action: Value) -> Vec<String> {
-        let mut action = action;
-        action["name"] = "wait".into();
-        faults(json!([action])).into_iter().map(|(path, _)| path.replace("spec.actions[0].", "")).collect()
-    }
-
-    #[test]
-    fn each_fault_of_a_wait_is_named_at_its_field() {
-        for (wait, field) in [
-            (json!({}), "wait"),
-            (json!({"for": "30s", "until": {"tcp": "h:1"}}), "wait.until"),
-            (json!({"for": "1h"}), "wait.for"),
-            (json!({"for": "0s"}), "wait.for"),
-            (json!({"until": {}}), "wait.until"),
-            (json!({"until": {"tcp": "h:1", "url": "http://h/"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "h:1", "expectStatus": [200]}}), "wait.until.expectStatus"),
-            (json!({"until": {"url": "tcp://h:1"}}), "wait.until.url"),
-            (json!({"until": {"url": "http://h/", "expectStatus": [1]}}), "wait.until.expectStatus[0]"),
-            (json!({"until": {"url": "http://h/", "interval": "500ms"}}), "wait.until.interval"),
-            (json!({"until": {"tcp": "h"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "h:0"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "fd00::1:80"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "http://h:80"}}), "wait.until.tcp"),
-        ] {
-            assert_eq!(of(json!({ "wait": wait })), [field], "{wait}");
-        }
-        assert_eq!(of(json!({"timeout": "30s", "wait": {"for": "1m"}})), ["wait.for"]);
-    }
 
     #[test]
     fn each_wait_is_sent_with_its_defaults() {
@@ -283,10 +253,6 @@ mod tests {
         assert_eq!(until.to_string(), "wait until [fd00::1]:22 accepts a connection");
         let url = sent(json!({"until": {"url": "http://h/"}}));
         assert!(matches!(url, Wait::Until { interval, .. } if interval == second(5)));
-        for fine in [json!({"timeout": "2h", "wait": {"for": "1h"}}), json!({"wait": {"for": "{{ params.release }}"}})]
-        {
-            assert_eq!(of(fine.clone()), [""; 0], "{fine}");
-        }
         assert_eq!(WaitSpec::default().resolved(), Err(UnusableWait::Field("for")));
     }
 }

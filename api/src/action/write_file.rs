@@ -193,67 +193,7 @@ fn mode_bits(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].writeFile";
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"path": "/etc/motd", "content": "hello\n", "disk": {"name": "vda"}});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "motd", "writeFile": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    fn digest() -> String {
-        format!("sha256:{}", "00".repeat(32))
-    }
-
-    #[test]
-    fn each_fault_of_a_file_is_named_at_its_field() {
-        for (more, field) in [
-            (json!({"path": "etc/motd"}), "path"),
-            (json!({"path": "/etc/../motd"}), "path"),
-            (json!({"path": "/etc//motd"}), "path"),
-            (json!({"path": "/etc/"}), "path"),
-            (json!({"path": "/"}), "path"),
-            (json!({"path": "/a\nb"}), "path"),
-            (json!({"path": format!("/{}", "x".repeat(256))}), "path"),
-            (json!({"content": null}), "content"),
-            (json!({"url": "http://h/f", "digest": digest()}), "url"),
-            (json!({"content": null, "url": "http://h/f"}), "digest"),
-            (json!({"digest": digest()}), "digest"),
-            (json!({"content": null, "url": "oci://h/f", "digest": digest()}), "url"),
-            (json!({"content": null, "url": "ftp://h/f", "digest": digest()}), "url"),
-            (json!({"owner": "4294967295"}), "owner"),
-            (json!({"group": "a b"}), "group"),
-            (json!({"owner": 0}), "owner"),
-            (json!({"mode": "0999"}), "mode"),
-            (json!({"mode": "77777"}), "mode"),
-            (json!({"mode": 420}), "mode"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"disk": null}), "disk"),
-        ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
-        }
-    }
-
-    #[test]
-    fn text_a_proven_url_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"content": ""}),
-            json!({"content": "{{ secrets.tls.key }}", "owner": "www-data", "group": "1000", "mode": "0640"}),
-            json!({"content": null, "url": "https://h/f", "digest": digest()}),
-            json!({"content": null, "url": "{{ params.release }}", "digest": "{{ params.release }}"}),
-            json!({"path": "{{ params.release }}", "owner": "{{ params.release }}", "mode": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
-    }
 
     #[test]
     fn a_secret_makes_a_file_private_without_a_mode() {
