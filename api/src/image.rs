@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{Digest, ImageUrl};
 
 /// An image and what proves it: exactly one of `digest`, `rawDigest`, `sums`, `signature`, `index` and `digestWaived`. An
 /// image whose URLs are all `oci://…@sha256:…` needs none of them: the reference is the proof.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImageSpec {
@@ -17,31 +19,23 @@ pub struct ImageSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<String>,
     /// Digest of the stored bytes: of the file at `url`, compressed as it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// Digest of the raw bytes: of the decoded content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_digest: Option<Digest>,
     /// A checksum file that lists the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sums: Option<SumsSpec>,
     /// A detached signature of the stored bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureSpec>,
     /// An index with a digest of every chunk, which are verified before they are written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<IndexSpec>,
     /// States explicitly that nothing proves this image; the status shows it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub digest_waived: bool,
     /// How it is stored. Content of another format is refused. Default: detected from the content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
     /// What it has in place of a partition table. Default: it must have one, a GPT or an MBR.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<ImageTable>,
     /// How to connect to its servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
 }
 
@@ -90,6 +84,7 @@ pub struct IndexSpec {
 }
 
 /// How to connect to an image's servers.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccessSpec {
@@ -97,26 +92,22 @@ pub struct AccessSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ca_certificates: Vec<String>,
     /// `http://host:port` of a proxy. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
     /// Credentials. Only if every URL of the image is `https://` or `oci://`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AuthorizationSpec>,
 }
 
 /// Credentials for an image's servers: `username` and `password`, or `token`. Password and token are secrets, written
 /// as `{{ secrets.NAME.KEY }}`; the agent sends them only to these servers.
+#[skip_serializing_none]
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuthorizationSpec {
     /// The user's name (RFC 7617).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// The user's password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// A bearer token (RFC 6750).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 /// The only `apiVersion` there is so far.
@@ -79,6 +80,7 @@ impl std::fmt::Display for Kind {
 }
 
 /// Name, labels and what the store fills in.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
@@ -88,7 +90,6 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Given by the store at creation, never reused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uuid>,
     /// Counts changes of `spec`, from 1. Given by the store.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -97,10 +98,8 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resource_version: u64,
     /// When the document was created. Given by the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
     /// A deletion was requested; the document is removed when `finalizers` is empty. Given by the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// Who must finish work before the document is removed. Maintained by the coordinator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

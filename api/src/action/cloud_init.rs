@@ -7,6 +7,7 @@ mod user_data;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
 use super::{
@@ -20,29 +21,24 @@ use crate::{
 };
 
 /// A NoCloud seed on the installed disk: host name, accounts, network, any other cloud-config; and the unit that phones home.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudInitSpec {
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The installed system's host name. Default: the machine's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Accounts to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserSpec>,
     /// Network configuration of version 1 or 2 as a mapping, or `config: disabled`. Default: DHCP on every port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<serde_json::Value>,
     /// More cloud-config as a mapping, or a text of any kind that cloud-init knows by its first line. The fields above win.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<UserDataSpec>,
     /// Vendor-data, in the same forms. What user-data says wins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_data: Option<UserDataSpec>,
     /// The phone-home unit. Default: installed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phone_home: Option<PhoneHomeSpec>,
 }
 

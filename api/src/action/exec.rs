@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration},
@@ -14,25 +15,22 @@ use super::{
 use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Runs a program or a script in the installed system, as root, and waits for its end. Exit code 0 is success.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecSpec {
     /// The program and its arguments, one item each; no shell reads them. Either this or `script`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// The whole text of a script, at most 64 KiB. A first line such as `#!/usr/bin/python3` names its interpreter; without
     /// one `/bin/sh -e` runs it, which ends at the first command that fails. Either this or `command`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// Variables of its environment, beside PATH, HOME, LANG and TERM. A value may hold secrets: the program's output is
     /// cleared of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The directory in which it starts, an absolute path of the installed system. Default: `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration},
@@ -11,15 +12,14 @@ use super::{
 use crate::{DiskSelector, DurationSpec, SizeSpec, issue::join};
 
 /// Makes the partition of an installed image's root larger, into the free space behind it, with its file system: ext4, XFS or btrfs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrowRootSpec {
     /// How large the partition is to be, such as 20GiB; one that is larger stays. Default: all the space to the next partition or
     /// the end of the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 

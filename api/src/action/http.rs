@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub(super) use self::check::{access, server_url, statuses};
 use super::{
@@ -16,29 +17,26 @@ use super::{
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, SecretText};
 
 /// Calls a web server, such as an inventory or a chat. The answer's status decides whether the action succeeds.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpSpec {
     /// An http or https URL.
     pub url: String,
     /// Default: `POST` with a `body`, else `GET`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<HttpMethod>,
     /// Header fields. Their values may hold secrets, for a server behind https.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// What is sent: a text, or a mapping or list, which is sent as JSON. It may hold secrets, for a server behind https.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
     /// The statuses that are a success. Default: 200 to 299.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect_status: Vec<u16>,
     /// What is kept of the answer's body, at most 1 KiB: `text`, its beginning; or a JSON pointer such as `/state`, the value
     /// there. It is shown with the action's result. Default: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// How the server is asked; without `authorization`, which is a header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
 }
 

@@ -7,6 +7,7 @@ mod network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub use self::{
     account::{Account, AccountSpec},
@@ -21,11 +22,11 @@ use crate::{DiskSelector, DurationSpec, dns_label::LABEL_HINT, issue::join};
 
 /// Makes the installed system this machine and no copy of another: host name, accounts, machine-id, SSH host keys and network, as
 /// files of the system itself. For systems without cloud-init.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SystemIdentitySpec {
     /// Its host name, with or without a domain. Default: the machine's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Accounts. One that is there already keeps its number and home, and gets what is stated here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -37,10 +38,8 @@ pub struct SystemIdentitySpec {
     #[serde(default, skip_serializing_if = "Renewal::is_new")]
     pub host_keys: Renewal,
     /// Its network. Default: as its image or archive has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkSpec>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration, Then},
@@ -12,15 +13,14 @@ use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. If the kernel
 /// cannot be loaded, the action fails and the machine stays up.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KexecSpec {
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The kernel's whole command line, at most 2047 bytes; nothing is added to it. Default: what the installed system's boot
     /// loader would give (a boot loader entry, else `grub.cfg`), else `root=UUID=… ro`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
 }
 

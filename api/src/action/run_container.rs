@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration, Download},
@@ -15,29 +16,25 @@ use crate::{AccessSpec, DiskId, DiskSelector, DurationSpec, ImageAccess, ImageSo
 
 /// Runs the program of an OCI image, which is unpacked into memory, and waits for its end. Exit code 0 is success. It finds what is
 /// named here, and nothing else of the machine.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunContainerSpec {
     /// The image by digest: `oci://registry/repository@sha256:…`.
     pub image: String,
     /// How its registry is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// The program and its first arguments, one item each, in place of the image's entry point and its arguments; no shell reads them.
     /// Default: the image's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Arguments in place of the image's. Default: the image's; none where `command` is stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
     /// Variables of its environment, beside those of the image. A value may hold secrets: the program's output is cleared of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The directory in which it starts, an absolute path of the image; made where it is missing. Default: the image's, else `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// Who it is: a number or a name of the image's `/etc/passwd`; with a group, `user:group`. Default: the image's, else root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Which network it sees. Default: `none`.
     #[serde(default, skip_serializing_if = "ContainerNetwork::is_none")]
@@ -52,7 +49,6 @@ pub struct RunContainerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<ContainerMount>,
     /// Which disk has the installed system of `mounts`. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 

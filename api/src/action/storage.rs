@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub use self::{
     check::StorageFault,
@@ -110,43 +111,37 @@ words! {
 }
 
 /// One partition.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartitionSpec {
     /// Its name, here and in the table (PARTLABEL). Default: the role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What it is for. Default: `data`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PartitionRole>,
     /// A number and a unit, a percentage of the space that new partitions have on the disk, or `rest`. Default: `rest`; 512MiB
     /// for `esp`, 1MiB for `biosBoot`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// It is on the disk already, under its name, and stays with all its content. It is mounted and never formatted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preserve: bool,
     /// The file system. Default: by role; ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system, or `none`. Default: by role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
 /// One md RAID array.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RaidSpec {
@@ -157,22 +152,17 @@ pub struct RaidSpec {
     /// The partitions that it consists of. A name that stands on several disks means all of them.
     pub from: Vec<String>,
     /// The file system. Default: vfat where it consists of `esp` partitions; ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system, or `none`. Default: /boot/efi where it consists of `esp` partitions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system or the volume group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
@@ -189,45 +179,39 @@ pub struct VolumeGroupSpec {
 }
 
 /// One LVM volume.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeSpec {
     /// Its name: /dev/GROUP/NAME.
     pub name: String,
     /// A number and a unit, a percentage of the group, or `rest`. Default: `rest`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// The file system. Default: ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system. Default: nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
 /// One subvolume of a btrfs file system.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubvolumeSpec {
     /// Its path in the file system, such as `@home`.
     pub name: String,
     /// Where it is mounted in the installed system. Default: nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options beside `subvol`, separated by commas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration, Download},
@@ -12,27 +13,22 @@ use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSo
 
 /// Unpacks a tar archive, or every layer of an OCI image, into the installed system. Directories on the way are made; a file that
 /// stands there is replaced.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnpackSpec {
     /// The archive behind this http or https URL: tar, as it is or compressed with gzip, xz, zstd, bzip2 or LZ4, which
     /// its content shows. It needs `digest`. Either this or `image`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The digest of the file behind `url`, as it is stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// The root file system of an OCI image by digest: `oci://registry/repository@sha256:…`, of one platform.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// How its server is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// Where its root goes: an absolute path of the installed system, without `..`. Default: `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 

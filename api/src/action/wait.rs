@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     http,
@@ -26,23 +27,20 @@ pub struct WaitSpec {
 }
 
 /// What is waited for: `url` or `tcp`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilSpec {
     /// GET of this http or https URL is answered with one of `expectStatus`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// With `url`: the statuses that end the wait. Default: 200 to 299.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect_status: Vec<u16>,
     /// With `url`: how the server is asked; without `authorization`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// A TCP connection is accepted at this `host:port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
     /// From the end of one try to the next, at least 1s. Default: 5s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationSpec>,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     kind::{ActionInfo, Declaration, Download},
@@ -11,31 +12,25 @@ use super::{
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, SecretText, issue::join};
 
 /// Writes one file into the installed system. Directories on the way are made; a file that stands there is replaced.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteFileSpec {
     /// Where: an absolute path in the installed system's root file system, without `..`.
     pub path: String,
     /// What: the whole text. It may hold secrets. Either this or `url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// What: the file behind this http, https or file URL, of at most 1 GiB. It needs `digest`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The digest of the file behind `url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// Its owner: a name of the installed system's /etc/passwd, or a number in quotes. Default: root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Its group: a name of the installed system's /etc/group, or a number in quotes. Default: root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Its permissions, octal, in quotes. Default: "0644", and "0600" where the content holds a secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
