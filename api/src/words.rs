@@ -6,8 +6,10 @@
 /// words! {
 ///     /// What a person may do.
 ///     #[derive(Serialize, …)]
-///     Role { /// Reads. Viewer = "viewer", }
-///     else UnknownRole "\"{0}\" is not a role" // Optional: what `FromStr` says of another word.
+///     Role {
+///         /// Reads.
+///         Viewer = "viewer",
+///     } else UnknownRole "\"{0}\" is not a role" // Optional: with it there is `FromStr`, which says so of another word.
 /// }
 /// ```
 macro_rules! words {
