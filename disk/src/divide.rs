@@ -179,6 +179,14 @@ pub fn hold_back(request: &DivideRequest, observer: &dyn Observer) -> Result<(),
     Ok(())
 }
 
+/// Whether [`divided`] has come to its end on this disk, and nothing took it back.
+///
+/// # Errors
+/// [`WriteError`]: as of [`divided`].
+pub fn is_divided(request: &DivideRequest) -> Result<bool, WriteError> {
+    shared(request).map(|(_, mark)| mark.receipt.state == ReceiptState::Done)
+}
+
 /// Makes the kernel show the partitions of a disk between [`divide`] and [`divided`]: no table leads to them, so it forgot them if
 /// the machine restarted.
 ///

@@ -46,7 +46,9 @@ pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
-pub use divide::{DivideRequest, Standing, check_free, divide, divided, hold_back, may_divide, show_partitions};
+pub use divide::{
+    DivideRequest, Standing, check_free, divide, divided, hold_back, is_divided, may_divide, show_partitions,
+};
 pub use error::{DiskError, WriteError};
 pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,

@@ -29,7 +29,7 @@ pub const VENDOR_DATA: u32 = 8;
 /// Brought `wipe`, in place of `clearDisks`; and `efiBoot`.
 pub const WIPE: u32 = 8;
 
-/// Brought `completes` in the worker's jobs: an agent without it would have no layout that an archive fills make its disks start.
+/// Brought `commits` and `commit` in the worker's jobs: an agent without them would have no layout make its disks start.
 pub const LAYOUT_COMMIT: u32 = 9;
 
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use landfall_api::{
     DiskSelector, ErrorCode, Problem,
-    message::{ActionKind, HiddenPoint},
+    message::{HiddenPoint, layout_before},
 };
 
 use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};
@@ -131,20 +131,9 @@ pub(super) fn layout_system(job: &Job, mount_point: &Path, access: Access) -> Re
     Ok((system, layout.disks))
 }
 
-/// Whether a layout is the system that this workflow installs: of the actions before this one that write a system, the last
-/// laid disks out.
+/// Whether a layout is the system that this workflow installs.
 pub(super) fn means_layout(job: &Job) -> bool {
-    let before = job.run.actions.get(..job.action.action_index as usize).unwrap_or_default();
-    is_layout(&before.iter().map(|action| &action.kind).collect::<Vec<_>>())
-}
-
-fn is_layout(before: &[&ActionKind]) -> bool {
-    let last = before.iter().rev().find_map(|kind| match kind {
-        ActionKind::Storage(storage) => storage.layout.mounts_root().then_some(true),
-        ActionKind::WriteImage(_) => Some(false),
-        _ => None,
-    });
-    last == Some(true)
+    layout_before(&job.run.actions, job.action.action_index as usize).is_some()
 }
 
 /// A file would be hidden in the running system.
@@ -176,31 +165,4 @@ pub(super) fn io(error: &dyn std::error::Error, device: &str) -> Failure {
     let hint = "check whether the installed root file system is full or read-only";
     let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
     Failure { problem, retryable: true }
-}
-
-#[cfg(test)]
-mod tests {
-    use landfall_api::{HoldSpec, StorageSpec};
-    use serde_json::json;
-
-    use super::*;
-
-    fn storage(role: &str) -> ActionKind {
-        let layout = json!({"disks": [{"partitions": [{"role": role}]}]});
-        ActionKind::Storage(serde_json::from_value::<StorageSpec>(layout).unwrap().resolved())
-    }
-
-    #[test]
-    fn the_last_system_that_was_written_is_meant() {
-        let hold = || ActionKind::Hold(HoldSpec { message: String::new() });
-        for (before, layout) in [
-            (vec![], false),
-            (vec![hold()], false),
-            (vec![storage("data")], false),
-            (vec![storage("root"), hold()], true),
-            (vec![storage("root"), storage("data")], true),
-        ] {
-            assert_eq!(is_layout(&before.iter().collect::<Vec<_>>()), layout, "{before:?}");
-        }
-    }
 }

@@ -14,6 +14,7 @@ mod install_bootloader;
 mod installed_disk;
 mod installed_root;
 mod kexec;
+mod layout_commit;
 mod power;
 mod run_container;
 mod storage;
@@ -60,6 +61,8 @@ pub(crate) struct Machine {
     /// The workflow whose list was checked while this process lived. Held during a check, which opens disks, and asked before
     /// each action that destroys data: branches that begin at once, and the checks of dry runs, come one after another.
     checked: Arc<tokio::sync::Mutex<Option<Uuid>>>,
+    /// Held while a layout is committed.
+    commits: Arc<Mutex<()>>,
 }
 
 impl Perform for Machine {
@@ -67,6 +70,9 @@ impl Perform for Machine {
         let machine = self.clone();
         Box::pin(async move {
             machine.check_list(&job).await?;
+            if layout_commit::needed(&job).is_some() {
+                machine.clone().on_disks(job.clone(), layout_commit::perform).await?;
+            }
             match job.kind.clone() {
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
@@ -125,7 +131,7 @@ impl Perform for Machine {
 impl Machine {
     /// The machine with these disks.
     pub(crate) fn new(disks: Disks) -> Self {
-        Self { disks, written: Arc::default(), wiped: Arc::default(), checked: Arc::default() }
+        Self { disks, written: Arc::default(), wiped: Arc::default(), checked: Arc::default(), commits: Arc::default() }
     }
 
     /// Checks the whole list before the first action of it that destroys data.

@@ -199,7 +199,7 @@ impl Lane {
         let job = Job {
             action: reference,
             kind: action.kind.clone(),
-            run: self.runner.run.clone(),
+            run: self.outcomes.as_done(),
             lease: self.runner.lease.clone(),
             cancel: cancel.clone(),
             report: self.runner.report.clone(),

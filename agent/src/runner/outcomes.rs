@@ -5,7 +5,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use landfall_api::{ActionOutcome, When, WhenFault, message::Assignment, results_scope};
+use landfall_api::{
+    ActionOutcome, HoldSpec, When, WhenFault,
+    message::{ActionKind, Assignment},
+    results_scope,
+};
 
 /// Of one list; its branches share it.
 #[derive(Clone)]
@@ -34,5 +38,23 @@ impl Outcomes {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let named = |(index, outcome): (&u32, _)| Some((self.run.actions.get(*index as usize)?.name.as_str(), outcome));
         when.holds(&results_scope(known.iter().filter_map(named)))
+    }
+
+    /// The list as it was done so far. What was left out is a `hold`: no action that comes later takes it for a layout or an image
+    /// that is there.
+    pub(super) fn as_done(&self) -> Arc<Assignment> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = known.iter().filter(|(_, outcome)| !outcome.succeeded).map(|(index, _)| *index as usize);
+        let left_out: Vec<usize> = left_out.collect();
+        if left_out.is_empty() {
+            return self.run.clone();
+        }
+        let mut run = Assignment::clone(&self.run);
+        for index in left_out {
+            if let Some(action) = run.actions.get_mut(index) {
+                action.kind = ActionKind::Hold(HoldSpec { message: String::new() });
+            }
+        }
+        Arc::new(run)
     }
 }

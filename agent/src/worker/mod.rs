@@ -55,7 +55,8 @@ pub(crate) fn perform(
     around: Surroundings<'_>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
-    match run(job, around, false, may_act)? {
+    let system = around.system.clone();
+    match run(job, around, Purpose::Perform { system }, may_act)? {
         Done::Action(result) => Ok(result),
         Done::Layout(_) => Err(failure::not_asked()),
     }
@@ -71,7 +72,28 @@ pub(crate) fn open(
     disks: Vec<DiskFacts>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<OpenedLayout, Failure> {
-    match run(job, Surroundings { disks, ..Surroundings::default() }, true, may_act)? {
+    on_layout(job, disks, Purpose::Open, may_act)
+}
+
+/// Opens it, and puts in place what firmware starts of it. Blocking.
+///
+/// # Errors
+/// The worker's.
+pub(crate) fn commit(
+    job: &Job,
+    disks: Vec<DiskFacts>,
+    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+) -> Result<(), Failure> {
+    on_layout(job, disks, Purpose::Commit, may_act).map(drop)
+}
+
+fn on_layout(
+    job: &Job,
+    disks: Vec<DiskFacts>,
+    purpose: Purpose,
+    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+) -> Result<OpenedLayout, Failure> {
+    match run(job, Surroundings { disks, ..Surroundings::default() }, purpose, may_act)? {
         Done::Layout(layout) => Ok(layout),
         Done::Action(_) => Err(failure::not_asked()),
     }
@@ -80,11 +102,11 @@ pub(crate) fn open(
 fn run(
     job: &Job,
     around: Surroundings<'_>,
-    opens: bool,
+    purpose: Purpose,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<Done, Failure> {
     let target = around.target;
-    let wants = described(job, around, opens)?;
+    let wants = described(job, around, purpose)?;
     let hidden = &Hidden::new(wants.secrets());
     let wire = wants.try_into().map_err(|_| indescribable())?;
     let worker = Worker {
@@ -102,10 +124,9 @@ fn run(
 }
 
 /// The job for the worker.
-fn described(job: &Job, around: Surroundings<'_>, opens: bool) -> Result<WorkerJob, Failure> {
+fn described(job: &Job, around: Surroundings<'_>, purpose: Purpose) -> Result<WorkerJob, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
-    let Surroundings { disks, silent, hidden, system, .. } = around;
-    let purpose = if opens { Purpose::Open } else { Purpose::Perform { system } };
+    let Surroundings { disks, silent, hidden, .. } = around;
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
     described.map(|described| WorkerJob { purpose, hidden, silent, ..described }).ok_or_else(indescribable)
 }

@@ -51,6 +51,7 @@ fn done(job: &WorkerJob, report: &Reporter, target: &Path) -> Result<WorkerRepor
     let action = job.action().ok_or_else(|| unusable(&ConvertError::missing("assignment.start_index")))?;
     match &job.purpose {
         Purpose::Open => storage::open(&context).map(WorkerReport::Opened),
+        Purpose::Commit => storage::commit(&context).map(WorkerReport::Opened),
         Purpose::Perform { .. } => actions::perform(&context, action).map(WorkerReport::Finished),
     }
 }

@@ -269,6 +269,6 @@ pub struct RetrySpec {
     /// The longest wait between attempts. Default: 1m.
     pub max_backoff: Option<DurationSpec>,
     /// How often the machine may restart unexpectedly while the action is under way before the workflow fails, 0 to 100.
-    /// Such restarts use up no attempt. Default: 5.
+    /// Such restarts use up no attempt. Default: 5; 0 for a `runContainer` with `devices`.
     pub max_restarts: Option<u32>,
 }

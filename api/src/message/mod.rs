@@ -6,12 +6,12 @@
 mod action;
 mod action_ref;
 mod assignment;
-mod completes;
 mod disks;
 mod enroll;
 mod event;
 mod hello;
 mod identity;
+mod layout_commit;
 mod phone_home;
 mod resolved;
 mod result;
@@ -27,6 +27,7 @@ pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials,
 pub use event::{EventBody, EventKey, EventRecord};
 pub use hello::{Hello, Refusal, Welcome};
 pub use identity::Identity;
+pub use layout_commit::{commits_before, layout_before};
 pub use phone_home::PhoneHomeReport;
 pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
 pub use result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult};

@@ -1,6 +1,6 @@
 //! What the agent and the worker of the tools layer say to each other.
 
-use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel, completes::completes};
+use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel, layout_commit::commits_after};
 use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAccess, ImageAuthorization, Problem, Progress, SecretText};
 
 /// One attempt at one action, as a worker gets it.
@@ -18,8 +18,8 @@ pub struct WorkerJob {
     pub uefi: bool,
     /// Places of the mounted system that are not as the running system will have them.
     pub hidden: Vec<HiddenPoint>,
-    /// Once the action has ended the layout that it makes or fills is whole: what firmware starts is put in place then.
-    pub completes: bool,
+    /// Once the action has ended it commits the layout that it makes or fills: nothing is sure to do so later.
+    pub commits: bool,
     /// What the worker is to do.
     pub purpose: Purpose,
 }
@@ -34,6 +34,8 @@ pub enum Purpose {
     },
     /// The action works on a layout: the worker opens what the `storage` action before it made, and says what is to be mounted.
     Open,
+    /// The action needs a layout's disks as they are to start: the worker opens it and puts in place what firmware starts.
+    Commit,
 }
 
 /// A layout of which every device is open.
@@ -87,8 +89,8 @@ impl WorkerJob {
         assignment.starts = vec![super::Start { index, attempt }];
         let purpose = Purpose::Perform { system: Vec::new() };
         // The whole list says it, of which the worker gets only a part.
-        let completes = completes(&run.actions, index as usize);
-        let job = Self { assignment, disks, silent: Vec::new(), uefi, hidden: Vec::new(), completes, purpose };
+        let commits = commits_after(&run.actions, index as usize);
+        let job = Self { assignment, disks, silent: Vec::new(), uefi, hidden: Vec::new(), commits, purpose };
         job.action().is_some().then_some(job)
     }
 

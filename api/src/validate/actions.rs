@@ -173,6 +173,22 @@ impl Rules<'_> {
                 self.say(format!("{path}[{first}].branch"), message, hint);
             }
             self.same_disk(&stage, actions, path);
+            self.filled_to_the_end(&stage, actions, path);
+        }
+    }
+
+    /// Of several branches that fill a layout none knows when it is full.
+    fn filled_to_the_end(&mut self, stage: &Stage, actions: &[Value], path: &str) {
+        let goes_on = actions.last().and_then(kind).is_some_and(|(_, info)| info.is_last_step());
+        if goes_on || !actions.iter().any(|action| action.get("storage").is_some()) {
+            return;
+        }
+        let means_layout = |unpack: &Value| unpack.get("disk").is_none_or(Value::is_null);
+        let fills = |at: &&usize| actions.get(**at).and_then(|action| action.get("unpack")).is_some_and(means_layout);
+        if let Some(second) = stage.lanes.iter().filter_map(|lane| lane.iter().find(fills)).nth(1) {
+            let hint = format!("end the list with {}, or unpack in one branch", one_of(ActionInfo::is_last_step));
+            let message = "several branches fill the layout, and no action after them makes its disks start";
+            self.say(format!("{path}[{second}].unpack"), message, hint);
         }
     }
 

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Http, HttpSpec, Ignition, IgnitionSpec,
-    ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText, SystemIdentity,
-    SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow, WorkflowStatus, WriteFile,
-    WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, HoldSpec, Http, HttpSpec, Ignition,
+    IgnitionSpec, ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText,
+    SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow, WorkflowStatus,
+    WriteFile, WriteFileSpec, WriteImageSpec,
     message::{
         ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
     },
@@ -48,8 +48,19 @@ impl Assignments {
         let machine = self.fleet.store().machine(&workflow.spec.machine).await?.ok_or_else(|| missing("document"))?;
         // A retry has its first run's token: whichever of them put the seed in place, the system can phone home.
         let token_run = status.takes_over.last().copied().unwrap_or(workflow_uid);
+        let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
+        // What follows a failure is a list of its own behind the other, and neither runs on into the other.
+        let main = u32::try_from(status.actions.len()).unwrap_or(u32::MAX);
+        let list = if first.index < main { 0..main } else { main..u32::MAX };
         let mut actions = Vec::with_capacity(status.actions.len());
         for (pinned, index) in status.actions.iter().chain(&status.on_failure).zip(0u32..) {
+            if index >= list.end {
+                break;
+            }
+            if index < list.start || pinned.is_left_out() {
+                actions.push(nothing(&pinned.action));
+                continue;
+            }
             let mut action = self.vault.insert(&machine, pinned.action.clone().into_inner()).await?;
             if let Some(start) = starts.iter().find(|start| start.index == index) {
                 // The agent counts attempts by number; interrupted ones used up no retry.
@@ -63,15 +74,8 @@ impl Assignments {
             let shown = &pinned.action.spec;
             actions.push(self.resolved(action, shown, &workflow.spec.machine, workflow_uid, token_run).await?);
         }
-        let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
-        // What follows a failure is a list of its own behind the other, and neither runs on into the other.
-        let main = u32::try_from(status.actions.len()).unwrap_or(u32::MAX);
-        if first.index < main {
-            actions.truncate(status.actions.len());
-        }
         let settings = self.fleet.settings();
         // What has ended, and the list that is not this one, need nothing any more.
-        let list = if first.index < main { 0..main } else { main..u32::MAX };
         let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
         let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
         let left = left.map(|(_, pinned)| &*pinned.action);
@@ -210,6 +214,14 @@ impl Assignments {
             disk: spec.disk,
         })
     }
+}
+
+/// What stands for an action that this list does not do, so that the others keep their places. No action that comes later takes it
+/// for a layout or an image that is there: after a failure nothing may make a half-filled layout start.
+fn nothing(action: &Action) -> AssignedAction {
+    let (timeout, retry) = limits(action);
+    let kind = ActionKind::Hold(HoldSpec { message: String::new() });
+    AssignedAction { name: action.name.clone(), timeout, retry, branch: action.branch.clone(), when: None, kind }
 }
 
 /// What is left of a condition, as it was pinned.

@@ -25,9 +25,13 @@ impl TryFrom<worker::Job> for WorkerJob {
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
-        let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
-        let (silent, uefi, completes) = (wire.silent, wire.uefi, wire.completes);
-        Ok(Self { assignment, disks, silent, uefi, hidden: hidden.collect(), completes, purpose })
+        let purpose = match (wire.open, wire.commit) {
+            (true, _) => Purpose::Open,
+            (_, true) => Purpose::Commit,
+            _ => Purpose::Perform { system: wire.system },
+        };
+        let (silent, uefi, commits) = (wire.silent, wire.uefi, wire.commits);
+        Ok(Self { assignment, disks, silent, uefi, hidden: hidden.collect(), commits, purpose })
     }
 }
 
@@ -38,13 +42,14 @@ impl TryFrom<WorkerJob> for worker::Job {
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
-        let (open, system) = match job.purpose {
-            Purpose::Open => (true, Vec::new()),
-            Purpose::Perform { system } => (false, system),
+        let (open, commit) = (job.purpose == Purpose::Open, job.purpose == Purpose::Commit);
+        let system = match job.purpose {
+            Purpose::Perform { system } => system,
+            Purpose::Open | Purpose::Commit => Vec::new(),
         };
         let assignment = Some(job.assignment.into());
-        let (uefi, silent, completes) = (job.uefi, job.silent, job.completes);
-        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent, completes })
+        let (uefi, silent, commits) = (job.uefi, job.silent, job.commits);
+        Ok(Self { assignment, disks_json, uefi, hidden: hidden.collect(), system, open, silent, commits, commit })
     }
 }
 
@@ -166,7 +171,7 @@ mod tests {
         WorkerJob {
             hidden,
             silent: vec!["sdz".into()],
-            completes: true,
+            commits: true,
             ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
         }
     }
@@ -223,7 +228,8 @@ mod tests {
 
     #[test]
     fn what_a_worker_is_started_for_survives_the_wire() {
-        for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
+        let perform = Purpose::Perform { system: vec!["vda".into(), "vdb".into()] };
+        for purpose in [Purpose::Open, Purpose::Commit, perform] {
             let job = WorkerJob { purpose, ..job() };
             assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job));
         }

@@ -73,3 +73,15 @@ async fn what_is_to_stop_is_not_left_out() {
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(_)));
     assert!(!scene.reports.all().iter().any(|report| report.contains("skipped")));
 }
+
+#[test]
+fn what_was_left_out_is_none_for_later_actions() {
+    let run = Arc::new(run_of(list(["", ""]), &[(0, 1)]));
+    let outcomes = Outcomes::new(run.clone());
+    outcomes.note(0, ActionOutcome::done());
+    assert!(Arc::ptr_eq(&outcomes.as_done(), &run));
+    outcomes.note(1, ActionOutcome::left_out());
+    let done = outcomes.as_done();
+    let holds: Vec<bool> = done.actions.iter().map(|action| matches!(action.kind, ActionKind::Hold(_))).collect();
+    assert_eq!(holds, [false, true, false, false]);
+}

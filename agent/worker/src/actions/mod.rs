@@ -26,14 +26,10 @@ use crate::{Context, Failure, Layout, container, storage};
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
         ActionKind::Unpack(spec) => {
-            let held_back = storage::HeldBack::of(context)?;
-            let unpacked = unpack::perform(context.target, &context.job.hidden, spec, context.report)?;
-            if let Some(layout) = layout_below(context, spec)? {
-                layout.write_texts(context.target)?;
-                context.report.info("/etc/fstab of the new system says what the layout has");
-            }
-            if let Some(held_back) = held_back {
-                held_back.finish(context.target, context.report)?;
+            let filled = storage::Filled::of(context, spec)?;
+            let unpacked = unpacked(context, spec)?;
+            if let Some(filled) = filled.filter(|_| context.job.commits) {
+                filled.commit(context.target, context.report)?;
             }
             Ok(unpacked)
         }
@@ -60,6 +56,16 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
             Err(Failure::last(Problem::new(ErrorCode::Internal, message).hint(hint)))
         }
     }
+}
+
+/// Unpacks an archive, and writes what the new system needs of its layout.
+fn unpacked(context: &Context<'_>, spec: &Unpack) -> Result<ActionResult, Failure> {
+    let unpacked = unpack::perform(context.target, &context.job.hidden, spec, context.report)?;
+    if let Some(layout) = layout_below(context, spec)? {
+        layout.write_texts(context.target)?;
+        context.report.info("/etc/fstab of the new system says what the layout has");
+    }
+    Ok(unpacked)
 }
 
 /// The layout whose root an archive was unpacked to.
@@ -96,8 +102,7 @@ mod tests {
         job.assignment.actions.push(second);
         let id = DiskId { name: "none".into(), size_bytes: 8 << 30, ..DiskId::default() };
         let disks = vec![DiskFacts { id, logical_sector_bytes: 512, ..DiskFacts::default() }];
-        // No machine has such a disk, to be made to start.
-        WorkerJob { completes: false, ..WorkerJob::new(&job.assignment, 1, 1, disks, false).unwrap() }
+        WorkerJob::new(&job.assignment, 1, 1, disks, false).unwrap()
     }
 
     fn unpacked(path: &str) -> Option<String> {
@@ -109,9 +114,9 @@ mod tests {
             digest: Digest::from_sha256(Sha256::digest(&stored).into()),
         };
         let spec = Unpack { source, access: ImageAccess::default(), path: path.into(), disk: None };
-        let job = behind_a_layout(ActionKind::Unpack(spec));
+        let job = behind_a_layout(ActionKind::Unpack(spec.clone()));
         let report = Reporter::new(io::sink());
-        perform(&Context { job: &job, report: &report, target: root.path() }, job.action().unwrap()).unwrap();
+        super::unpacked(&Context { job: &job, report: &report, target: root.path() }, &spec).unwrap();
         fs::read_to_string(root.path().join("etc/fstab")).ok()
     }
 

@@ -56,6 +56,15 @@ impl<'a> Layout<'a> {
         Ok(found)
     }
 
+    /// The same with a root, which must be there.
+    pub(super) fn before(context: &Context<'a>) -> Result<Self, Failure> {
+        Self::of_earlier(context)?.filter(Self::has_root).ok_or_else(|| {
+            let message = "no storage action before this one mounts a root file system";
+            let hint = "report this with the workflow's log";
+            Failure::last(Problem::new(ErrorCode::NoRootFilesystem, message).hint(hint))
+        })
+    }
+
     pub(super) fn new(
         job: &WorkerJob,
         index: u32,

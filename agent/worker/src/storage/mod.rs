@@ -1,5 +1,5 @@
 //! `storage`: divides the disks by the plan, builds what stands on the partitions, and mounts it. What firmware starts comes last:
-//! [`finish`].
+//! [`commit`].
 //!
 //! The plan is computed anew each time, and comes out the same. So an attempt that was interrupted is simply made again: as long
 //! as not every disk's receipt says *done*, everything but the partitions that stay is torn down and built again. And an action
@@ -7,7 +7,7 @@
 
 mod chosen;
 mod commands;
-mod finish;
+mod commit;
 mod groups;
 mod keys;
 mod layout;
@@ -20,13 +20,16 @@ mod tools;
 mod tests;
 
 use landfall_api::{
-    DiskFacts, ErrorCode, Problem, Storage,
+    DiskFacts, Storage,
     message::{ActionResult, OpenedLayout, StorageResult},
 };
 use landfall_disk::{SelectionGuard, Standing, WriteError, check_free, divide, may_divide, stop_all_on};
 
 use self::tools::{Installed, Tools};
-pub(crate) use self::{chosen::guard, finish::HeldBack};
+pub(crate) use self::{
+    chosen::guard,
+    commit::{Filled, commit},
+};
 pub use self::{layout::Layout, mounts::Mounted};
 use crate::{Context, Failure};
 
@@ -42,10 +45,7 @@ pub(crate) fn perform(context: &Context<'_>, storage: &Storage) -> Result<Action
 /// # Errors
 /// There is none with a root, its disks are not there, or something on them cannot be opened.
 pub(crate) fn open(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
-    let layout = Layout::of_earlier(context)?.filter(Layout::has_root).ok_or_else(|| {
-        let message = "no storage action before this one mounts a root file system";
-        Failure::last(Problem::new(ErrorCode::NoRootFilesystem, message).hint("report this with the workflow's log"))
-    })?;
+    let layout = Layout::before(context)?;
     layout.open()?;
     Ok(layout.described())
 }
@@ -65,7 +65,7 @@ fn lay_out(
         report.info(line);
     }
     keys::check(&layout.plan.steps, &storage.keys)?;
-    let requests = finish::requests(context, &layout, &selection);
+    let requests = commit::requests(context, &layout, &selection);
     // If one disk must not be divided, no disk is changed.
     let standing = requests.iter().map(|request| may_divide(request, report)).collect::<Result<Vec<_>, _>>();
     let standing = standing.map_err(failed)?;
@@ -84,10 +84,10 @@ fn lay_out(
     }
     // Every later action does this; what it would stumble over is found now, while a repetition still makes everything anew.
     layout.mount(context.target)?.close()?;
-    if !stands && context.job.completes {
-        finish::all(&layout, &requests, report)?;
+    if !stands && context.job.commits {
+        commit::all(&layout, &requests, report)?;
     } else if !stands {
-        report.info("the disks start nothing until the last archive is unpacked");
+        report.info("the disks start nothing until the layout is filled");
     }
     let disks = layout.disks.into_iter().map(|disk| disk.id).collect();
     Ok(ActionResult::Storage(StorageResult { disks, written: !stands }))

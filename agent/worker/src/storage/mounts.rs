@@ -1,7 +1,8 @@
 //! Mounting what a plan says, and what is done in a mounted file system.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -11,6 +12,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{commands::subvolume, tools::Tools};
 use crate::{Failure, actions::place::Place};
+
+const MOUNTS: &str = "/proc/thread-self/mountinfo";
 
 /// Options of fstab that are flags of the kernel's call and not text for the file system (mount(8)).
 const FLAGS: [(&str, MsFlags); 11] = [
@@ -89,9 +92,9 @@ impl Mounted {
     /// Writes everything to stable storage and unmounts it.
     ///
     /// # Errors
-    /// Something still uses a file system.
+    /// A disk fails; something still uses a file system.
     pub fn close(mut self) -> Result<(), Failure> {
-        nix::unistd::sync();
+        sync_below(&self.root)?;
         while let Some(place) = self.places.pop() {
             umount2(&place, MntFlags::empty()).map_err(|error| {
                 let message = format!("cannot unmount {}: {error}", place.display());
@@ -109,6 +112,22 @@ impl Drop for Mounted {
             let _ = umount2(place, MntFlags::MNT_DETACH);
         }
     }
+}
+
+/// Brings what was written below `target` to the disks. The kernel's call for everything at once reports no error.
+pub(super) fn sync_below(target: &Path) -> Result<(), Failure> {
+    let failed = |what: &str, error: io::Error| {
+        let message = format!("{what}: {error}");
+        Failure::last(Problem::new(ErrorCode::DeviceIo, message).hint("check the disk's health and the kernel log"))
+    };
+    let mounts = fs::read_to_string(MOUNTS).map_err(|error| failed("cannot read the mounts", error))?;
+    // 36 35 98:0 /root /mount/point options …; the names of a layout's mounts have no character that the kernel escapes.
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+    for place in places.filter(|place| place.starts_with(target)) {
+        let synced = File::open(place).and_then(|open| Ok(nix::unistd::syncfs(&open)?));
+        synced.map_err(|error| failed(&format!("cannot write {} to its disk", place.display()), error))?;
+    }
+    Ok(())
 }
 
 /// The options of a mount that are text for its file system.

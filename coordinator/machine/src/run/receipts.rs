@@ -47,18 +47,34 @@ pub fn has_begun_to_write(workflow: Uuid, status: &WorkflowStatus, index: usize)
 }
 
 /// Whether a disk that this action is known to have finished may say that it is not: an interrupted layout is made anew on all its
-/// disks, and one that is filled again starts nothing until that has ended.
+/// disks, and one that is filled, or committed, once more starts nothing until that has ended.
 pub(super) fn may_be_open(status: &WorkflowStatus, index: usize) -> bool {
     status.action(index).is_some_and(|action| !action.is_over()) || is_open_layout(status, index)
 }
 
-/// Whether a layout is still made, or an archive is still to be unpacked to it.
+/// Whether a layout is still made, or an action that fills it or has it committed is still to end.
 fn is_open_layout(status: &WorkflowStatus, index: usize) -> bool {
     let Some(action) = status.action(index).filter(|a| matches!(a.action.spec, ActionSpec::Storage(_))) else {
         return false;
     };
-    let fills = |a: &&ActionStatus| matches!(&a.action.spec, ActionSpec::Unpack(unpack) if unpack.disk.is_none());
-    !action.is_over() || status.actions.iter().skip(index + 1).filter(fills).any(|a| !a.is_over())
+    !action.is_over() || status.actions.iter().skip(index + 1).any(|a| !a.is_over() && opens(&a.action.spec))
+}
+
+/// As landfall-api's `layout_commit` has it of what agents are sent.
+const fn opens(spec: &ActionSpec) -> bool {
+    match spec {
+        ActionSpec::Unpack(unpack) => unpack.disk.is_none(),
+        ActionSpec::Exec(_)
+        | ActionSpec::RunContainer(_)
+        | ActionSpec::InstallBootloader(_)
+        | ActionSpec::EfiBoot(_)
+        | ActionSpec::Identity(_)
+        | ActionSpec::GrowRoot(_)
+        | ActionSpec::Kexec(_)
+        | ActionSpec::Reboot(_)
+        | ActionSpec::PowerOff(_) => true,
+        _ => false,
+    }
 }
 
 /// A write that had begun and left no receipt may have been committed: an image whose table has no room for a receipt

@@ -42,6 +42,10 @@ async fn results_reach_the_next_agent_and_skips_the_history() {
     let known: Vec<_> = assignment.results.iter().map(|known| (known.index, known.outcome.clone())).collect();
     let called = ActionOutcome { succeeded: true, status: Some(200), body: Some("go".into()) };
     assert_eq!(known, [(0, called), (2, ActionOutcome::left_out())]);
+    assert!(
+        matches!(assignment.actions[2].kind, landfall_api::message::ActionKind::Hold(_)),
+        "later actions take it for nothing"
+    );
     agent.does(uid, 3, 2, ActionResult::Wait(landfall_api::WaitResult { waited_ms: 1000 })).await;
     agent.does(uid, 4, 1, ActionResult::Reboot).await;
     let ended = world.run(&run.metadata.name).await;

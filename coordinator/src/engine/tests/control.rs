@@ -1,6 +1,9 @@
 //! Persons' requests about a run there is, and agents of other versions.
 
-use landfall_api::{RunRequestKind, Workflow};
+use landfall_api::{
+    RunRequestKind, Workflow,
+    message::{ActionKind, AssignedAction},
+};
 
 use super::*;
 
@@ -146,6 +149,8 @@ async fn on_failure_actions_keep_the_machine_busy() {
     assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
     let after = agent.assigned();
     assert_eq!((after.start_index, after.actions.len()), (2, 3));
+    let nothing = |action: &AssignedAction| matches!(action.kind, ActionKind::Hold(_));
+    assert!(after.actions[..2].iter().all(nothing), "it takes nothing of the failed list for a layout that is whole");
     assert_eq!(world.provision(false).await.unwrap_err().code, ErrorCode::MachineBusy);
     agent.does(uid, 2, 1, ActionResult::PowerOff).await;
     let status = world.run(&run.metadata.name).await.status.unwrap();

@@ -49,7 +49,8 @@ fn linked(from: &Path, to: &Path) -> anyhow::Result<()> {
 fn list(storage: &Value, unpack: &Value) -> Value {
     json!([
         { "name": "disks", "storage": storage },
-        { "name": "root", "unpack": unpack },
+        // What fills a layout need not stand in the list's own line.
+        { "name": "root", "branch": "root", "unpack": unpack },
         { "name": "seed", "cloudInit": {} },
         { "name": "says", "exec": { "script": at_start(SAYS_ROOT, "basic.target") } },
         { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },

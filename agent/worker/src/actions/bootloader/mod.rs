@@ -34,7 +34,7 @@ pub(super) fn perform(context: &Context<'_>, spec: &InstallBootloaderSpec) -> Re
     };
     let names = match &job.purpose {
         Purpose::Perform { system } => system.as_slice(),
-        Purpose::Open => &[],
+        Purpose::Open | Purpose::Commit => &[],
     };
     let disks = names.iter().filter_map(|name| job.disks.iter().find(|disk| disk.id.name == *name).cloned());
     let links = layout.as_ref().map(links).unwrap_or_default();

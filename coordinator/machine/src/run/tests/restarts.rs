@@ -36,6 +36,19 @@ fn a_machine_that_dies_in_each_attempt_fails_after_five() {
 }
 
 #[test]
+fn a_program_with_disks_never_runs_twice_by_itself() {
+    let device = json!({"disk": {"serial": "D1"}, "path": "/dev/scratch"});
+    for (devices, begins) in [(json!([device]), 1), (json!([]), 6)] {
+        let mut story = Story::new();
+        let container = json!({"image": "oci://r/i@sha256:0a", "devices": devices});
+        let action = json!({"name": "write", "runContainer": container});
+        let action: landfall_api::Action = serde_json::from_value(action).unwrap();
+        story.state.actions[0] = ActionStatus::pending(action);
+        assert_eq!(restarts_for_ever(story).0, begins);
+    }
+}
+
+#[test]
 fn a_template_sets_how_many_restarts_are_allowed() {
     for allowed in [0, 2, 7] {
         let mut story = Story::new();

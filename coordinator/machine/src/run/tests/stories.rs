@@ -90,6 +90,23 @@ fn a_layout_that_is_filled_again_starts_nothing_meanwhile() {
 }
 
 #[test]
+fn a_commit_that_was_cut_is_made_again() {
+    let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}});
+    let mut story = Story::of(super::list(json!([layout, {"name": "restart", "reboot": {}}])));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Intent) }));
+    story.does(1, 0, 1);
+    story.then(report(1, 1, 1, EventBody::Started));
+    // Of several disks one was committed and taken back, because another failed.
+    story.then(report(1, 1, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Intent)])), assign(1, 2));
+    assert_eq!(story.state.expected_receipts, [receipt(ReceiptState::Intent)], "as the disk says");
+    story.then(report(2, 1, 2, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    story.does(2, 1, 2);
+    assert_eq!(story.state.expected_receipts, [receipt(ReceiptState::Done)]);
+}
+
+#[test]
 fn a_layout_may_be_open_before_its_archive_is_due() {
     let layout = json!({"name": "lay", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}});
     let digest = format!("sha256:{}", "0a".repeat(32));

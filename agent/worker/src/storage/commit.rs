@@ -1,24 +1,19 @@
-//! What firmware starts of a layout is put in place last: by the `storage` action where nothing fills the layout, else by the last
-//! `unpack` that does. Until then no disk of it has a table, and every receipt says *intent*.
+//! A layout's commit: what firmware starts of it is put in place while nothing fills it. Until then no disk of it has a table, and
+//! every receipt says *intent*. `landfall_api::message::commits_before` says which action of a list has it done.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::path::Path;
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_disk::{Authority, DivideRequest, ReceiptIntent, SelectionGuard, divided, hold_back};
+use landfall_api::{Unpack, message::OpenedLayout};
+use landfall_disk::{Authority, DivideRequest, ReceiptIntent, SelectionGuard, divided, hold_back, is_divided};
 
 use landfall_plan::DiskPlan;
 
 use super::{
     chosen, failed,
     layout::{Layout, table},
+    mounts,
 };
 use crate::{Context, Failure, Reporter};
-
-const MOUNTS: &str = "/proc/thread-self/mountinfo";
 
 /// What each disk of the layout is asked for, in their order.
 pub(super) fn requests(context: &Context<'_>, layout: &Layout<'_>, selection: &SelectionGuard) -> Vec<DivideRequest> {
@@ -54,40 +49,44 @@ pub(super) fn all(layout: &Layout<'_>, requests: &[DivideRequest], report: &Repo
     })
 }
 
-/// Brings what was written below `target` to the disks. The kernel's call for everything at once reports no error.
-fn sync_below(target: &Path) -> Result<(), Failure> {
-    let failed = |what: &str, error: io::Error| {
-        let message = format!("{what}: {error}");
-        Failure::last(Problem::new(ErrorCode::DeviceIo, message).hint("check the disk's health and the kernel log"))
-    };
-    let mounts = fs::read_to_string(MOUNTS).map_err(|error| failed("cannot read the mounts", error))?;
-    // 36 35 98:0 /root /mount/point options …; the names of a layout's mounts have no character that the kernel escapes.
-    let places = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
-    for place in places.filter(|place| place.starts_with(target)) {
-        let synced = File::open(place).and_then(|open| Ok(nix::unistd::syncfs(&open)?));
-        synced.map_err(|error| failed(&format!("cannot write {} to its disk", place.display()), error))?;
-    }
-    Ok(())
+/// Takes back what an earlier commit put in place.
+fn start_nothing(requests: &[DivideRequest], report: &Reporter) -> Result<(), Failure> {
+    requests.iter().try_for_each(|request| hold_back(request, report)).map_err(failed)
 }
 
-/// A layout that the action of a job fills as the last one. Its disks start nothing.
-pub(crate) struct HeldBack<'a> {
+/// Puts in place what firmware starts of the layout that the `storage` action before this one made; what is to be mounted of it.
+/// Nothing of it is mounted. Where every disk is committed already nothing changes.
+///
+/// # Errors
+/// Its disks are not there, were not laid out by this workflow, or fail; an array lacks a member.
+pub(crate) fn commit(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
+    let layout = Layout::before(context)?;
+    layout.open()?;
+    let requests = requests(context, &layout, &chosen::guard(context.job));
+    let divided = requests.iter().map(is_divided).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    if divided.contains(&false) {
+        start_nothing(&requests, context.report)?;
+        all(&layout, &requests, context.report)?;
+    }
+    Ok(layout.described())
+}
+
+/// A layout that an action is about to fill. Its disks start nothing.
+pub(crate) struct Filled<'a> {
     pub(super) layout: Layout<'a>,
     requests: Vec<DivideRequest>,
 }
 
-impl<'a> HeldBack<'a> {
-    /// That of this job; `None`: its action is not the last to fill one.
+impl<'a> Filled<'a> {
+    /// That which this archive is unpacked to. `None`: the system is no layout.
     ///
     /// # Errors
     /// Its disks are not there, were not laid out by this workflow, or fail.
-    pub(crate) fn of(context: &Context<'a>) -> Result<Option<Self>, Failure> {
-        if !context.job.completes {
-            return Ok(None);
-        }
-        let Some(layout) = Layout::of_earlier(context)?.filter(Layout::has_root) else { return Ok(None) };
+    pub(crate) fn of(context: &Context<'a>, spec: &Unpack) -> Result<Option<Self>, Failure> {
+        let layout = if spec.disk.is_some() { None } else { Layout::of_earlier(context)?.filter(Layout::has_root) };
+        let Some(layout) = layout else { return Ok(None) };
         let requests = requests(context, &layout, &chosen::guard(context.job));
-        requests.iter().try_for_each(|request| hold_back(request, context.report)).map_err(failed)?;
+        start_nothing(&requests, context.report)?;
         Ok(Some(Self { layout, requests }))
     }
 
@@ -95,10 +94,10 @@ impl<'a> HeldBack<'a> {
     ///
     /// # Errors
     /// An array lacks a member, or a disk fails.
-    pub(crate) fn finish(&self, target: &Path, report: &Reporter) -> Result<(), Failure> {
+    pub(crate) fn commit(&self, target: &Path, report: &Reporter) -> Result<(), Failure> {
         self.layout.whole()?;
         // What fills the layout is on the disks before anything leads to it.
-        sync_below(target)?;
+        mounts::sync_below(target)?;
         all(&self.layout, &self.requests, report)
     }
 }
