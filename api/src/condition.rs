@@ -42,7 +42,7 @@ pub struct Condition {
 
 /// A list of words as an enum, which is stored as the word. A word that this version does not know (a newer version wrote it)
 /// is kept as it is.
-macro_rules! words {
+macro_rules! open_words {
     ($(#[$about:meta])* $type:ident { $($(#[doc = $doc:literal])+ $name:ident,)+ } $($own:tt)*) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ macro_rules! words {
     };
 }
 
-words! {
+open_words! {
     /// What a condition is about.
     ConditionType {
         /// Workflow: whether it may begin beside all others.
@@ -140,7 +140,7 @@ words! {
     Other(Box<str>),
 }
 
-words! {
+open_words! {
     /// Why a condition is as it is.
     Reason {
         /// It may begin.

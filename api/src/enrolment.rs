@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// What a machine must prove to get a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -112,6 +113,7 @@ pub struct WaitingKey {
 }
 
 /// What an enrolment rule did.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedRule {
@@ -120,10 +122,8 @@ pub struct AppliedRule {
     /// When it was applied.
     pub at: Timestamp,
     /// The template that the rule named, whose workflow was started or could not be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// The result of starting the template's workflow: the workflow's name, or why there is none. Absent: not tried
     /// yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }

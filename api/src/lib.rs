@@ -4,6 +4,9 @@
 //! where, and what to do. This crate does no I/O and reads no clock. Documents have the Kubernetes shape (`apiVersion`,
 //! `kind`, `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
 
+#[macro_use]
+mod words;
+
 mod access;
 mod action;
 mod check;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
@@ -48,16 +49,15 @@ impl Management {
 }
 
 /// How a machine is recognised. Every stated field must match what the machine reports.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IdentitySpec {
     /// The ports it may netboot from; at least one. Two machines cannot share one.
     pub macs: Vec<MacAddr>,
     /// SMBIOS system UUID, in the byte order the firmware's setup pages show.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smbios_uuid: Option<Uuid>,
     /// SMBIOS system serial number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
 }
 
@@ -83,6 +83,7 @@ pub enum MachinePhase {
 }
 
 /// What the coordinator has seen of a machine.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
@@ -93,7 +94,6 @@ pub struct MachineStatus {
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The last facts the agent reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Shared<MachineFacts>>,
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
@@ -105,29 +105,22 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
     pub enrolment: EnrolmentStatus,
     /// Who adopted the machine, and when. Removed by the next install or deprovisioning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Authority>,
     /// The workflow that is not terminal, or the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
     /// The newest session's epoch; 0 if none yet.
     #[serde(default)]
     pub epoch: u64,
     /// The computer that holds the newest session; kept so that a restarted coordinator knows which computer may still
     /// be at work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionHolder>,
     /// When the agent was last heard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard: Option<Timestamp>,
     /// The agent's peak resident memory (VmHWM) in its last session, bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_peak_rss_bytes: Option<u64>,
     /// CLOCK_BOOTTIME at the Enroll answer of the last session, milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolled_boottime_ms: Option<u64>,
     /// The agent's address and version in its last session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
 

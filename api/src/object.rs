@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 /// The only `apiVersion` there is so far.
@@ -28,25 +29,36 @@ pub enum Kind {
 impl Kind {
     /// Every kind, in the order they depend on one another.
     pub const ALL: [Self; 5] = [Self::Secret, Self::Machine, Self::Template, Self::EnrolmentRule, Self::Workflow];
+    /// Its name as written in documents, the singular and the plural used on the command line, and what it is.
+    const fn words(self) -> [&'static str; 4] {
+        match self {
+            Self::Machine => ["Machine", "machine", "machines", "One physical or virtual computer."],
+            Self::Template => ["Template", "template", "templates", "A named, parameterised list of actions."],
+            Self::Workflow => ["Workflow", "workflow", "workflows", "One execution of a template on one machine."],
+            Self::Secret => {
+                ["Secret", "secret", "secrets", "Values that templates refer to, for the machines they belong to."]
+            }
+            Self::EnrolmentRule => {
+                let about = "Rules for machines without a person's document.";
+                ["EnrolmentRule", "enrolmentrule", "enrolmentrules", about]
+            }
+        }
+    }
+    /// The kind's name as written in documents.
+    pub const fn as_str(self) -> &'static str {
+        self.words()[0]
+    }
+    /// The singular used on the command line, `machine` for [`Kind::Machine`].
+    pub const fn singular(self) -> &'static str {
+        self.words()[1]
+    }
     /// The plural used in routes and on the command line.
     pub const fn plural(self) -> &'static str {
-        match self {
-            Self::Machine => "machines",
-            Self::Template => "templates",
-            Self::Workflow => "workflows",
-            Self::Secret => "secrets",
-            Self::EnrolmentRule => "enrolmentrules",
-        }
+        self.words()[2]
     }
     /// A description in one line.
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Machine => "One physical or virtual computer.",
-            Self::Template => "A named, parameterised list of actions.",
-            Self::Workflow => "One execution of a template on one machine.",
-            Self::Secret => "Values that templates refer to, for the machines they belong to.",
-            Self::EnrolmentRule => "Rules for machines without a person's document.",
-        }
+        self.words()[3]
     }
     /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w`, `wf` and `rule`.
     pub fn from_word(word: &str) -> Option<Self> {
@@ -59,26 +71,6 @@ impl Kind {
             _ => None,
         }
     }
-    /// The singular used on the command line, `machine` for [`Kind::Machine`].
-    pub const fn singular(self) -> &'static str {
-        match self {
-            Self::Machine => "machine",
-            Self::Template => "template",
-            Self::Workflow => "workflow",
-            Self::Secret => "secret",
-            Self::EnrolmentRule => "enrolmentrule",
-        }
-    }
-    /// The kind's name as written in documents.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Machine => "Machine",
-            Self::Template => "Template",
-            Self::Workflow => "Workflow",
-            Self::Secret => "Secret",
-            Self::EnrolmentRule => "EnrolmentRule",
-        }
-    }
 }
 
 impl std::fmt::Display for Kind {
@@ -88,6 +80,7 @@ impl std::fmt::Display for Kind {
 }
 
 /// Name, labels and what the store fills in.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
@@ -97,7 +90,6 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Given by the store at creation, never reused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uuid>,
     /// Counts changes of `spec`, from 1. Given by the store.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -106,10 +98,8 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resource_version: u64,
     /// When the document was created. Given by the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
     /// A deletion was requested; the document is removed when `finalizers` is empty. Given by the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// Who must finish work before the document is removed. Maintained by the coordinator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

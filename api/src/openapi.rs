@@ -64,27 +64,30 @@ fn components() -> Map<String, Value> {
         s.definitions_path = "/components/schemas".into();
         s.meta_schema = None;
     }));
-    generator.subschema_for::<Problem>();
-    generator.subschema_for::<ListMetadata>();
-    generator.subschema_for::<WatchType>();
-    generator.subschema_for::<ApplyOutcome>();
-    generator.subschema_for::<ProvisionRequest>();
-    generator.subschema_for::<DeprovisionRequest>();
-    generator.subschema_for::<RenderRequest>();
-    generator.subschema_for::<RenderedList>();
-    generator.subschema_for::<PreviewRequest>();
-    generator.subschema_for::<Preview>();
-    generator.subschema_for::<EventRecord>();
-    generator.subschema_for::<HistoryEntry>();
-    generator.subschema_for::<LogRecord>();
-    generator.subschema_for::<ManifestReport>();
-    generator.subschema_for::<ApproveRequest>();
-    generator.subschema_for::<AuditEntry>();
-    generator.subschema_for::<OperatorRevoked>();
-    generator.subschema_for::<TokenInfo>();
-    generator.subschema_for::<TokenIssued>();
-    generator.subschema_for::<TokenList>();
-    generator.subschema_for::<TokenRequest>();
+    macro_rules! define { ($($type:ty),+ $(,)?) => { $(generator.subschema_for::<$type>();)+ }; }
+    define!(
+        Problem,
+        ListMetadata,
+        WatchType,
+        ApplyOutcome,
+        ProvisionRequest,
+        DeprovisionRequest,
+        RenderRequest,
+        RenderedList,
+        PreviewRequest,
+        Preview,
+        EventRecord,
+        HistoryEntry,
+        LogRecord,
+        ManifestReport,
+        ApproveRequest,
+        AuditEntry,
+        OperatorRevoked,
+        TokenInfo,
+        TokenIssued,
+        TokenList,
+        TokenRequest,
+    );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
         *document = reference("Template");
@@ -121,7 +124,7 @@ fn lines_content(schema: Value) -> Value {
     json!({ "application/x-ndjson": { "schema": schema } })
 }
 
-fn operation(id: String, summary: &str, parameters: Vec<Value>, body: Option<Value>, content: Value) -> Value {
+fn operation(id: &str, summary: &str, parameters: Vec<Value>, body: Option<Value>, content: Value) -> Value {
     let mut out = json!({ "operationId": id, "summary": summary, "responses": {
         "200": { "description": "Done.", "content": content },
         "default": { "$ref": "#/components/responses/Problem" } } });
@@ -145,7 +148,7 @@ fn query(name: &str, kind: &str, about: &str) -> Value {
 fn collection(kind: Kind, paths: &mut Map<String, Value>) {
     let (plural, name) = (kind.plural(), kind.as_str());
     let mut list = operation(
-        format!("list{name}"),
+        &format!("list{name}"),
         &format!("List {plural}, or watch them"),
         vec![
             query("name", "string", "Only the document of that name."),
@@ -181,255 +184,121 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
     list["responses"]["200"]["content"]["application/x-ndjson"] =
         json!({ "schema": reference(&format!("{name}WatchLine")) });
     paths.insert(format!("{API_PATH}/{plural}"), json!({ "get": list }));
-    let get = operation(
-        format!("get{name}"),
-        &format!("One of the {plural}"),
-        vec![path_name()],
-        None,
-        json_content(reference(name)),
-    );
-    let delete = operation(
-        format!("delete{name}"),
-        &format!("Delete one of the {plural}"),
-        vec![path_name()],
-        None,
-        json_content(reference(name)),
-    );
+    let one = |verb: &str, about: &str| {
+        operation(&format!("{verb}{name}"), about, vec![path_name()], None, json_content(reference(name)))
+    };
+    let get = one("get", &format!("One of the {plural}"));
+    let delete = one("delete", &format!("Delete one of the {plural}"));
     paths.insert(format!("{API_PATH}/{plural}/{{name}}"), json!({ "get": get, "delete": delete }));
-    let history = operation(
-        format!("history{name}"),
-        "The changes, with time and person, oldest first",
-        vec![path_name(), query("limit", "integer", "The number of newest changes to return.")],
-        None,
-        lines_content(reference("HistoryEntry")),
-    );
+    let parameters = vec![path_name(), query("limit", "integer", "The number of newest changes to return.")];
+    let (about, lines) = ("The changes, with time and person, oldest first", lines_content(reference("HistoryEntry")));
+    let history = operation(&format!("history{name}"), about, parameters, None, lines);
     paths.insert(format!("{API_PATH}/{plural}/{{name}}/history"), json!({ "get": history }));
 }
 
+/// Routes by which a person has something done to one document: `path operation(body) -> answer: what it does`.
+macro_rules! posts {
+    ($($path:literal $id:ident($($body:ident)?) -> $answer:ident: $about:literal;)+) => {
+        const POSTS: &[(&str, &str, Option<&str>, &str, &str)] =
+            &[$(($path, stringify!($id), posts!(@$($body)?), stringify!($answer), $about)),+];
+    };
+    (@) => { None };
+    (@$body:ident) => { Some(stringify!($body)) };
+}
+
+posts! {
+    "/machines/{name}/provision" provision(ProvisionRequest) -> Workflow: "Start a workflow of a template on a machine";
+    "/machines/{name}/dry-run" dryRun(ProvisionRequest) -> RenderedList:
+        "Everything that provisioning checks, and the list that it would pin; nothing is started";
+    "/machines/{name}/render" render(RenderRequest) -> RenderedList:
+        "The list that a template makes for a machine; nothing is started, and no image is asked for";
+    "/machines/{name}/deprovision" deprovision(DeprovisionRequest) -> Workflow:
+        "Clear tables, signatures and receipts on a machine's disks";
+    "/machines/{name}/preview" preview(PreviewRequest) -> Preview:
+        "What provisioning or deprovisioning a machine would destroy, by the facts that its agent reported last";
+    "/machines/{name}/adopt" adopt() -> Machine: "Adopt a machine that is already installed";
+    "/machines/{name}/confirm" confirmMachine() -> Machine: "Clear a machine's identity alarm";
+    "/machines/{name}/detach" detach() -> DetachResponse: "Stop managing a machine; its disks stay unchanged";
+    "/workflows/{name}/cancel" cancel() -> Workflow: "Stop a workflow";
+    "/workflows/{name}/pause" pause() -> Workflow: "Pause a workflow: the current action ends, no other begins";
+    "/workflows/{name}/resume" resume() -> Workflow:
+        "Resume a workflow after a pause, or after the hold at which it waits";
+    "/workflows/{name}/confirm" confirm() -> Workflow:
+        "Let a workflow begin that is held since a long absence of the coordinator; nothing is forced";
+    "/workflows/{name}/retry" retry() -> Workflow:
+        "Start a workflow that continues where this one failed or was cancelled";
+    "/machines/{name}/approve" approve(ApproveRequest) -> Machine:
+        "Approve the key with this fingerprint, and no other";
+    "/machines/{name}/revoke" revokeMachine() -> Machine:
+        "Revoke a machine's certificates, boot tokens and approval, and end its session";
+}
+
 fn actions(paths: &mut Map<String, Value>) {
-    let mut post =
-        |path: &str, operation: Value| paths.insert(format!("{API_PATH}{path}"), json!({ "post": operation }));
     let dry_run = query("dryRun", "boolean", "Validate and report what would happen; change nothing.");
-    post(
-        "/apply",
-        operation(
-            "apply".into(),
-            "Create or change one document",
-            vec![dry_run],
-            Some(reference("Document")),
-            json_content(reference("ApplyResponse")),
-        ),
-    );
-    post(
-        "/machines/{name}/provision",
-        operation(
-            "provision".into(),
-            "Start a workflow of a template on a machine",
-            vec![path_name()],
-            Some(reference("ProvisionRequest")),
-            json_content(reference("Workflow")),
-        ),
-    );
-    post(
-        "/machines/{name}/dry-run",
-        operation(
-            "dryRun".into(),
-            "Everything that provisioning checks, and the list that it would pin; nothing is started",
-            vec![path_name()],
-            Some(reference("ProvisionRequest")),
-            json_content(reference("RenderedList")),
-        ),
-    );
-    post(
-        "/machines/{name}/render",
-        operation(
-            "render".into(),
-            "The list that a template makes for a machine; nothing is started, and no image is asked for",
-            vec![path_name()],
-            Some(reference("RenderRequest")),
-            json_content(reference("RenderedList")),
-        ),
-    );
-    post(
-        "/machines/{name}/deprovision",
-        operation(
-            "deprovision".into(),
-            "Clear tables, signatures and receipts on a machine's disks",
-            vec![path_name()],
-            Some(reference("DeprovisionRequest")),
-            json_content(reference("Workflow")),
-        ),
-    );
-    post(
-        "/machines/{name}/preview",
-        operation(
-            "preview".into(),
-            "What provisioning or deprovisioning a machine would destroy, by the facts that its agent reported last",
-            vec![path_name()],
-            Some(reference("PreviewRequest")),
-            json_content(reference("Preview")),
-        ),
-    );
-    post(
-        "/machines/{name}/adopt",
-        operation(
-            "adopt".into(),
-            "Adopt a machine that is already installed",
-            vec![path_name()],
-            None,
-            json_content(reference("Machine")),
-        ),
-    );
-    post(
-        "/machines/{name}/confirm",
-        operation(
-            "confirmMachine".into(),
-            "Clear a machine's identity alarm",
-            vec![path_name()],
-            None,
-            json_content(reference("Machine")),
-        ),
-    );
-    post(
-        "/machines/{name}/detach",
-        operation(
-            "detach".into(),
-            "Stop managing a machine; its disks stay unchanged",
-            vec![path_name()],
-            None,
-            json_content(reference("DetachResponse")),
-        ),
-    );
-    for (verb, about) in [
-        ("cancel", "Stop a workflow"),
-        ("pause", "Pause a workflow: the current action ends, no other begins"),
-        ("resume", "Resume a workflow after a pause, or after the hold at which it waits"),
-        ("confirm", "Let a workflow begin that is held since a long absence of the coordinator; nothing is forced"),
-        ("retry", "Start a workflow that continues where this one failed or was cancelled"),
-    ] {
-        let answer = json_content(reference("Workflow"));
-        post(&format!("/workflows/{{name}}/{verb}"), operation(verb.into(), about, vec![path_name()], None, answer));
+    let (document, answer) = (Some(reference("Document")), json_content(reference("ApplyResponse")));
+    let apply = operation("apply", "Create or change one document", vec![dry_run], document, answer);
+    paths.insert(format!("{API_PATH}/apply"), json!({ "post": apply }));
+    for (path, id, body, answer, about) in POSTS {
+        let post = operation(id, about, vec![path_name()], body.map(reference), json_content(reference(answer)));
+        paths.insert(format!("{API_PATH}{path}"), json!({ "post": post }));
     }
-    post(
-        "/machines/{name}/approve",
-        operation(
-            "approve".into(),
-            "Approve the key with this fingerprint, and no other",
-            vec![path_name()],
-            Some(reference("ApproveRequest")),
-            json_content(reference("Machine")),
-        ),
-    );
-    post(
-        "/machines/{name}/revoke",
-        operation(
-            "revokeMachine".into(),
-            "Revoke a machine's certificates, boot tokens and approval, and end its session",
-            vec![path_name()],
-            None,
-            json_content(reference("Machine")),
-        ),
-    );
+    let mut get = |path: String, id: &str, about: &str, parameters: Vec<Value>, content: Value| {
+        paths.insert(path, json!({ "get": operation(id, about, parameters, None, content) }));
+    };
     let after = query("after", "integer", "Only events after this position.");
     for kind in [Kind::Machine, Kind::Workflow] {
-        let events = operation(
-            format!("events{kind}"),
-            "What happened, oldest first",
-            vec![path_name(), after.clone()],
-            None,
-            lines_content(reference("EventRecord")),
-        );
-        paths.insert(format!("{API_PATH}/{}/{{name}}/events", kind.plural()), json!({ "get": events }));
+        let (path, id) = (format!("{API_PATH}/{}/{{name}}/events", kind.plural()), format!("events{kind}"));
+        let lines = lines_content(reference("EventRecord"));
+        get(path, &id, "What happened, oldest first", vec![path_name(), after.clone()], lines);
     }
-    let follow = query("follow", "boolean", "Stream new lines until the workflow ends.");
-    let logs = operation(
-        "logs".into(),
-        "Log lines, oldest first",
-        vec![
-            path_name(),
-            follow,
-            query("action", "string", "Only lines of this action."),
-            query("tail", "integer", "The number of newest existing lines to return."),
-            query("since", "string", "Only lines since this RFC 3339 time, by the agent's clock."),
-        ],
-        None,
-        lines_content(reference("LogRecord")),
-    );
-    paths.insert(format!("{API_PATH}/workflows/{{name}}/logs"), json!({ "get": logs }));
-    let free = |id: &str, about: &str| json!({ "get": operation(id.into(), about, vec![], None, json_content(json!({ "type": "object" }))) });
-    paths.insert("/healthz".into(), free("healthz", "Whether the coordinator can answer; needs no credentials"));
-    paths.insert(
-        "/readyz".into(),
-        free("readyz", "Whether the coordinator can work, check by check; 503 if not; needs no credentials"),
-    );
+    let parameters = vec![
+        path_name(),
+        query("follow", "boolean", "Stream new lines until the workflow ends."),
+        query("action", "string", "Only lines of this action."),
+        query("tail", "integer", "The number of newest existing lines to return."),
+        query("since", "string", "Only lines since this RFC 3339 time, by the agent's clock."),
+    ];
+    let (path, lines) = (format!("{API_PATH}/workflows/{{name}}/logs"), lines_content(reference("LogRecord")));
+    get(path, "logs", "Log lines, oldest first", parameters, lines);
+    let object = || json_content(json!({ "type": "object" }));
+    let about = "Whether the coordinator can answer; needs no credentials";
+    get("/healthz".into(), "healthz", about, vec![], object());
+    let about = "Whether the coordinator can work, check by check; 503 if not; needs no credentials";
+    get("/readyz".into(), "readyz", about, vec![], object());
     let text = json!({ "text/plain": { "schema": { "type": "string" } } });
-    let metrics = operation("metrics".into(), "Metrics in Prometheus' text format", vec![], None, text);
-    paths.insert("/metrics".into(), json!({ "get": metrics }));
-    let manifests = operation(
-        "manifests".into(),
-        "The result of the last scan of the directory of manifests",
-        vec![],
-        None,
-        json_content(reference("ManifestReport")),
-    );
-    paths.insert(format!("{API_PATH}/manifests"), json!({ "get": manifests }));
-    let backup = operation(
-        "backup".into(),
-        "All data of the coordinator: database, certificate authority, key of the secrets. Protect it like them",
-        vec![],
-        None,
-        json!({ "application/x-tar": {} }),
-    );
-    paths.insert("/backup".into(), json!({ "get": backup }));
-    paths.insert("/openapi.json".into(), free("openapi", "This document"));
+    get("/metrics".into(), "metrics", "Metrics in Prometheus' text format", vec![], text);
+    let (about, report) = ("The result of the last scan of the directory of manifests", reference("ManifestReport"));
+    get(format!("{API_PATH}/manifests"), "manifests", about, vec![], json_content(report));
+    let about =
+        "All data of the coordinator: database, certificate authority, key of the secrets. Protect it like them";
+    get("/backup".into(), "backup", about, vec![], json!({ "application/x-tar": {} }));
+    get("/openapi.json".into(), "openapi", "This document", vec![], object());
     let kind =
         json!({ "name": "kind", "in": "path", "required": true, "schema": { "enum": Kind::ALL.map(Kind::singular) } });
-    let schemas = operation(
-        "schema".into(),
-        "JSON Schema of a kind",
-        vec![kind],
-        None,
-        json_content(json!({ "type": "object" })),
-    );
-    paths.insert("/schemas/{kind}".into(), json!({ "get": schemas }));
+    get("/schemas/{kind}".into(), "schema", "JSON Schema of a kind", vec![kind], object());
 }
 
 /// Tokens, revoked certificates, the audit log.
 fn access(paths: &mut Map<String, Value>) {
     let tokens = json!({
-        "get": operation("tokens".into(), "Bearer tokens, without their values", vec![], None, json_content(reference("TokenList"))),
-        "post": operation("makeToken".into(), "Create a bearer token; only this response shows its value", vec![],
+        "get": operation("tokens", "Bearer tokens, without their values", vec![], None, json_content(reference("TokenList"))),
+        "post": operation("makeToken", "Create a bearer token; only this response shows its value", vec![],
             Some(reference("TokenRequest")), json_content(reference("TokenIssued"))),
     });
     paths.insert(format!("{API_PATH}/tokens"), tokens);
-    let gone = operation(
-        "deleteToken".into(),
-        "Delete a bearer token; it is refused at once",
-        vec![path_name()],
-        None,
-        json_content(reference("TokenInfo")),
-    );
+    let (about, info) = ("Delete a bearer token; it is refused at once", json_content(reference("TokenInfo")));
+    let gone = operation("deleteToken", about, vec![path_name()], None, info);
     paths.insert(format!("{API_PATH}/tokens/{{name}}"), json!({ "delete": gone }));
-    let operator = operation(
-        "revokeOperator".into(),
-        "Revoke every existing certificate of that name",
-        vec![path_name()],
-        None,
-        json_content(reference("OperatorRevoked")),
-    );
+    let (about, revoked) = ("Revoke every existing certificate of that name", reference("OperatorRevoked"));
+    let operator = operation("revokeOperator", about, vec![path_name()], None, json_content(revoked));
     paths.insert(format!("{API_PATH}/operators/{{name}}/revoke"), json!({ "post": operator }));
     let parameters = vec![
         query("after", "integer", "Only entries after this position."),
         query("limit", "integer", "The largest number of entries, up to 10000; with follow, per read. Default 1000."),
         query("follow", "boolean", "Stream new entries."),
     ];
-    let audit = operation(
-        "audit".into(),
-        "The audit log, oldest first",
-        parameters,
-        None,
-        lines_content(reference("AuditEntry")),
-    );
+    let entries = lines_content(reference("AuditEntry"));
+    let audit = operation("audit", "The audit log, oldest first", parameters, None, entries);
     paths.insert(format!("{API_PATH}/audit"), json!({ "get": audit }));
 }
 

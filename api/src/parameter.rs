@@ -6,6 +6,7 @@ use regex_lite::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::{
     dns_label::is_dns_label,
@@ -31,6 +32,7 @@ const MAX_ITEMS: usize = 1024;
 const MAX_SHOWN: usize = 100;
 
 /// One parameter. Without a type it takes any value.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Parameter {
@@ -41,32 +43,26 @@ pub struct Parameter {
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<ParameterType>,
     /// Used when a workflow does not state it; without a default a workflow must state it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// A regular expression that a text must match from beginning to end; at most 1024 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// The fewest characters of a text, or items of a list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_length: Option<u64>,
     /// The most characters of a text, or items of a list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_length: Option<u64>,
     /// The smallest integer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i64>,
     /// The largest integer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
     /// The words of an enum, 1 to 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
     /// What the items of a list are. Default: anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<ParameterItems>,
 }
 
 /// What the items of a list are.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParameterItems {
@@ -74,19 +70,14 @@ pub struct ParameterItems {
     #[serde(rename = "type")]
     pub kind: ParameterType,
     /// A regular expression that a text must match from beginning to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// The fewest characters of a text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_length: Option<u64>,
     /// The most characters of a text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_length: Option<u64>,
     /// The smallest integer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i64>,
     /// The largest integer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
     /// The words of an enum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

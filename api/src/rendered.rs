@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::{Action, DurationSpec, LeftOut, Precheck, Problem, SuccessOn};
 
 /// The body of `POST …/machines/{name}/render`: `template` or `document`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RenderRequest {
     /// Name of a stored template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// A Template document that need not be stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<Value>,
     /// Values for its parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -25,6 +25,7 @@ pub struct RenderRequest {
 }
 
 /// A list as a workflow would pin it. Secrets are references in it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RenderedList {
@@ -41,16 +42,12 @@ pub struct RenderedList {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<Action>,
     /// The longest time for the workflow, where the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// When it has succeeded, where the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
     /// Whether the agent checks the whole list first, where the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precheck: Option<Precheck>,
     /// What the machine's agent said of the list; only in the answer to a dry run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_check: Option<MachineCheck>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::Object;
 
@@ -12,6 +13,7 @@ pub type EnrolmentRule = Object<EnrolmentRuleSpec, EnrolmentRuleStatus>;
 
 /// Which machines, and what they get. Of several matching rules the one with the highest priority applies; of equals
 /// the first by name.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnrolmentRuleSpec {
@@ -23,7 +25,6 @@ pub struct EnrolmentRuleSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when: BTreeMap<String, String>,
     /// The machine's name, with expressions over `facts`. Default: the name it was discovered under.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Labels for the machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -32,7 +33,6 @@ pub struct EnrolmentRuleSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approve: bool,
     /// A template to run once the machine is approved. A rule is not a person's request: only blank disks are written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{DurationSpec, Object, Parameter};
 
@@ -11,6 +12,7 @@ use crate::{DurationSpec, Object, Parameter};
 pub type Template = Object<TemplateSpec, TemplateStatus>;
 
 /// Parameters and actions.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TemplateSpec {
@@ -29,15 +31,12 @@ pub struct TemplateSpec {
     pub actions: Vec<serde_json::Value>,
     /// The longest time for a workflow, from the moment an agent takes it to its end; a hold counts, a pause does not.
     /// Default: 24h, or the sum of the limits of its actions and its phone-home if that is longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// When a workflow has succeeded. Default: `phoneHome` if the installed system gets the phone-home unit and the
     /// last action is `reboot` or `kexec`; else `reboot`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
     /// Whether the agent checks the whole list before the first action that destroys data: disks match, sources answer, images
     /// fit. Default: on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precheck: Option<Precheck>,
     /// What the agent does after a failure or a cancel, in order; `hold`, `http`, `wait`, `reboot` and `powerOff` alone. The workflow
     /// ends as failed in any case. The list runs once: after a power cut it does not begin again.

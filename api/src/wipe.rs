@@ -1,62 +1,36 @@
 //! How thoroughly a disk is wiped, and the report that stays of it.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::DiskId;
 
-/// How thoroughly a disk is wiped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum WipeLevel {
-    /// Boot sectors, partition tables, signatures and receipts are cleared; other data is not erased.
-    #[default]
-    Signatures,
-    /// The disk learns that none of its sectors is needed any more. What it returns for them afterwards is its own matter.
-    Discard,
-    /// Every sector reads as zeroes: the disk makes them itself if it can, otherwise they are written.
-    Zero,
-    /// The disk erases its medium itself: sanitize or format of NVMe, security erase or sanitize of ATA, sanitize of SCSI. All but
-    /// a plain ATA security erase also reach sectors that the disk has replaced.
-    Secure,
-    /// The disk forgets the key of its encryption.
-    Cryptographic,
+words! {
+    /// How thoroughly a disk is wiped.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    WipeLevel {
+        /// Boot sectors, partition tables, signatures and receipts are cleared; other data is not erased.
+        #[default]
+        Signatures = "signatures",
+        /// The disk learns that none of its sectors is needed any more. What it returns for them afterwards is its own matter.
+        Discard = "discard",
+        /// Every sector reads as zeroes: the disk makes them itself if it can, otherwise they are written.
+        Zero = "zero",
+        /// The disk erases its medium itself: sanitize or format of NVMe, security erase or sanitize of ATA, sanitize of SCSI. All but
+        /// a plain ATA security erase also reach sectors that the disk has replaced.
+        Secure = "secure",
+        /// The disk forgets the key of its encryption.
+        Cryptographic = "cryptographic",
+    }
 }
 
 impl WipeLevel {
-    /// Every level.
-    pub const ALL: [Self; 5] = [Self::Signatures, Self::Discard, Self::Zero, Self::Secure, Self::Cryptographic];
-
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Signatures => "signatures",
-            Self::Discard => "discard",
-            Self::Zero => "zero",
-            Self::Secure => "secure",
-            Self::Cryptographic => "cryptographic",
-        }
-    }
-
     /// Whether it is the default: left out of requests, so that a coordinator that knows no levels takes them.
     // Serde gives a reference.
     #[expect(clippy::trivially_copy_pass_by_ref)]
     pub(crate) const fn is_default(&self) -> bool {
         matches!(self, Self::Signatures)
-    }
-
-    /// The level of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.as_str() == name)
-    }
-}
-
-impl fmt::Display for WipeLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -85,18 +59,4 @@ pub struct WipeReport {
     /// The workflow that did it; in a machine's status.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workflow: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_level_has_one_name_everywhere() {
-        for level in WipeLevel::ALL {
-            assert_eq!(serde_json::to_value(level).unwrap(), level.as_str());
-            assert_eq!(WipeLevel::named(level.as_str()), Some(level));
-        }
-        assert_eq!(WipeLevel::named("Zero"), None);
-    }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{DiskSelector, Problem, WipeLevel};
@@ -159,6 +160,7 @@ pub struct DetachResponse<D> {
 }
 
 /// One stored event of a workflow, as people and programs read it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventRecord {
@@ -173,7 +175,6 @@ pub struct EventRecord {
     /// The run.
     pub workflow_uid: Uuid,
     /// Which action, by its place in the list; absent for events of the workflow itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_index: Option<u32>,
     /// The action's name; empty for events of the workflow itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -186,7 +187,6 @@ pub struct EventRecord {
     /// One sentence for people.
     pub message: String,
     /// The failure; only where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
 }
 

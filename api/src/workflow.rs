@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use uuid::Uuid;
 
@@ -17,6 +18,7 @@ use crate::{
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
 
 /// Template, machine, and who requested it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkflowSpec {
@@ -32,16 +34,13 @@ pub struct WorkflowSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, serde_json::Value>,
     /// Filled in by the coordinator from the caller; the value in an applied document is ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Authority>,
     /// A person's request to stop it. Set by `landfall cancel`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Authority>,
     /// Requests of persons to pause before its next action, or to resume. The newest last; the newest 16 are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RunRequest>,
     /// The workflow that this one continues, at the failed action. Set by `landfall retry`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
 }
 
@@ -125,6 +124,7 @@ impl WorkflowPhase {
 }
 
 /// What the coordinator has seen of a workflow.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowStatus {
@@ -142,22 +142,17 @@ pub struct WorkflowStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<ActionStatus>,
     /// The longest time for the workflow, as the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// When it has succeeded, as the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
     /// Whether the agent checks the whole list first, as the template states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precheck: Option<Precheck>,
     /// The workflows that this one continues, the newest first: their receipts count as its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes_over: Vec<Uuid>,
     /// A person paused it: no other action begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
     /// It failed or was cancelled, and ends so after `onFailure`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<WorkflowPhase>,
     /// The machine document's generation at rendering.
     pub machine_generation: u64,
@@ -169,28 +164,21 @@ pub struct WorkflowStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wiped: Vec<WipeReport>,
     /// Why it failed or was cancelled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
     /// Its place in the order of requests, from 1: of waiting workflows the lowest begins first.
     #[serde(default)]
     pub ticket: u64,
     /// When an agent first took it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// When the machine reported that it goes down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebooted_at: Option<Timestamp>,
     /// When the installed system phoned home. May come after a terminal state, and does not change it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phoned_home_at: Option<Timestamp>,
     /// When it reached a terminal state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The deadline of the current state; a state that outlives it is reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// The deadline of the whole workflow; a pause postpones it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_by: Option<Timestamp>,
     /// The epoch of the session that works on it; reports of older sessions are ignored.
     #[serde(default)]
@@ -273,6 +261,7 @@ pub enum ActionState {
 }
 
 /// One action of a workflow and its result.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionStatus {
@@ -287,34 +276,26 @@ pub struct ActionStatus {
     #[serde(default)]
     pub failures: u32,
     /// When the newest attempt began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The moment by which it must have begun, or having begun must have ended with all its attempts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// Done by the workflow that this one continues; it is not repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
     /// What it came to, as far as conditions can name more of it than that it was done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ActionOutcome>,
     /// The machine's unexpected restarts while it was under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
     /// How the newest failed attempt failed; kept after a later one succeeds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
     /// The last log lines of the newest attempt that failed, oldest first: at most 50, each at most 512 bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log_tail: Vec<String>,
     /// The newest progress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// When the progress last moved, by the coordinator's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_at: Option<Timestamp>,
 }
 

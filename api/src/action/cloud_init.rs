@@ -7,10 +7,11 @@ mod user_data;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text},
 };
 use crate::{
@@ -20,29 +21,24 @@ use crate::{
 };
 
 /// A NoCloud seed on the installed disk: host name, accounts, network, any other cloud-config; and the unit that phones home.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudInitSpec {
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The installed system's host name. Default: the machine's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Accounts to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserSpec>,
     /// Network configuration of version 1 or 2 as a mapping, or `config: disabled`. Default: DHCP on every port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<serde_json::Value>,
     /// More cloud-config as a mapping, or a text of any kind that cloud-init knows by its first line. The fields above win.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<UserDataSpec>,
     /// Vendor-data, in the same forms. What user-data says wins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_data: Option<UserDataSpec>,
     /// The phone-home unit. Default: installed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phone_home: Option<PhoneHomeSpec>,
 }
 
@@ -79,17 +75,9 @@ pub struct UserSpec {
 
 impl Declaration for CloudInitSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Puts a NoCloud seed on the installed disk.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 1,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["users", "userData", "vendorData", "network"],
+        ..ActionInfo::new("Puts a NoCloud seed on the installed disk.", DurationSpec::from_secs(5 * 60), 1)
     };
     const LATER: &'static [(&'static str, u32)] = &[("vendorData", 8)];
 
@@ -114,9 +102,5 @@ impl Declaration for CloudInitSpec {
                 rules.say(at, format!("\"{name}\" cannot be a login name"), LOGIN_NAME_HINT);
             }
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

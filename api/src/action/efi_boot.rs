@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{DiskId, DiskSelector, DurationSpec, issue::join};
@@ -23,38 +23,19 @@ pub struct EfiBootSpec {
     pub disk: Option<DiskSelector>,
 }
 
-/// What UEFI is to start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum BootPolicy {
-    /// The network as before, and the disk right behind it: Landfall keeps a say in what the machine starts.
-    #[default]
-    NetFirst,
-    /// The disk, before everything else.
-    DiskFirst,
-    /// The disk, but only at the next start: the order stays as it is, without the disk.
-    NextOnly,
-    /// What it starts now: nothing is written.
-    Leave,
-}
-
-impl BootPolicy {
-    /// Every policy.
-    pub const ALL: [Self; 4] = [Self::NetFirst, Self::DiskFirst, Self::NextOnly, Self::Leave];
-
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NetFirst => "netFirst",
-            Self::DiskFirst => "diskFirst",
-            Self::NextOnly => "nextOnly",
-            Self::Leave => "leave",
-        }
-    }
-
-    /// The policy of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|policy| policy.as_str() == name)
+words! {
+    /// What UEFI is to start.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    BootPolicy {
+        /// The network as before, and the disk right behind it: Landfall keeps a say in what the machine starts.
+        #[default]
+        NetFirst = "netFirst",
+        /// The disk, before everything else.
+        DiskFirst = "diskFirst",
+        /// The disk, but only at the next start: the order stays as it is, without the disk.
+        NextOnly = "nextOnly",
+        /// What it starts now: nothing is written.
+        Leave = "leave",
     }
 }
 
@@ -70,38 +51,16 @@ pub struct EfiBootResult {
 
 impl Declaration for EfiBootSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Sets the boot order of UEFI: the network or the installed disk first, or the disk at the next start alone.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
         no_branch: Some("remove its branch: the firmware has one boot order, and branches run at the same time"),
-        secrets: &[],
+        ..ActionInfo::new(
+            "Sets the boot order of UEFI: the network or the installed disk first, or the disk at the next start alone.",
+            DurationSpec::from_secs(5 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         rules.selector(spec.get("disk"), &join(path, "disk"));
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_policy_has_one_name_everywhere() {
-        for policy in BootPolicy::ALL {
-            assert_eq!(serde_json::to_value(policy).unwrap(), policy.as_str());
-            assert_eq!(BootPolicy::named(policy.as_str()), Some(policy));
-        }
-        assert_eq!(BootPolicy::named("netfirst"), None);
     }
 }

@@ -5,34 +5,32 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
     rules::{Rules, is_directory, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Runs a program or a script in the installed system, as root, and waits for its end. Exit code 0 is success.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecSpec {
     /// The program and its arguments, one item each; no shell reads them. Either this or `script`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// The whole text of a script, at most 64 KiB. A first line such as `#!/usr/bin/python3` names its interpreter; without
     /// one `/bin/sh -e` runs it, which ends at the first command that fails. Either this or `command`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// Variables of its environment, beside PATH, HOME, LANG and TERM. A value may hold secrets: the program's output is
     /// cleared of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The directory in which it starts, an absolute path of the installed system. Default: `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
@@ -94,18 +92,11 @@ impl ExecSpec {
 
 impl Declaration for ExecSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Runs a program or a script in the installed system.",
-        timeout: DurationSpec::from_secs(15 * 60),
         // What a program did before it failed is unknown.
         attempts: 1,
-        protocol: 6,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["env"],
+        ..ActionInfo::new("Runs a program or a script in the installed system.", DurationSpec::from_secs(15 * 60), 6)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -116,10 +107,6 @@ impl Declaration for ExecSpec {
             let message = format!("{directory:?} is not an absolute path without \"..\"");
             rules.say(join(path, "directory"), message, "write a path such as /opt/app");
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 
@@ -182,46 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_program_is_named_at_its_field() {
+    fn a_program_has_bounds() {
         let long = "x".repeat(MAX_WORD + 1);
         for (more, field) in [
-            (json!({"command": null}), "command"),
-            (json!({"command": []}), "command"),
-            (json!({"command": [" "]}), "command"),
             (json!({"command": vec!["x"; MAX_WORDS + 1]}), "command"),
-            (json!({"command": ["a", "b\u{0}"]}), "command[1]"),
             (json!({"command": ["a", long]}), "command[1]"),
-            (json!({"script": "true"}), "script"),
-            (json!({"command": null, "script": "  \n"}), "script"),
-            (json!({"command": null, "script": "a\u{0}b"}), "script"),
             (json!({"command": null, "script": "x".repeat(MAX_SCRIPT + 1)}), "script"),
-            (json!({"env": {"1A": "x"}}), "env.1A"),
-            (json!({"env": {"A B": "x"}}), "env.A B"),
-            (json!({"env": {"A": "x\u{0}"}}), "env.A"),
-            (json!({"env": {"A": 1}}), "env.A"),
-            (json!({"directory": "opt"}), "directory"),
-            (json!({"directory": "/opt/../.."}), "directory"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"disk": null}), "disk"),
-            (json!({"shell": "bash"}), "shell"),
         ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
+            assert_eq!(of(more), [format!("{AT}.{field}")]);
         }
         let many: Map<_, _> = (0..=MAX_VARIABLES).map(|n| (format!("V{n}"), json!("x"))).collect();
         assert_eq!(of(json!({"env": many})), [format!("{AT}.env")]);
-    }
-
-    #[test]
-    fn programs_scripts_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"command": ["echo", ""], "directory": "/"}),
-            json!({"command": null, "script": "#!/usr/bin/perl\nprint 1;\n"}),
-            json!({"command": null, "script": "{{ params.release }}"}),
-            json!({"env": {"_A1": "", "TOKEN": "{{ secrets.db.pw }}"}, "directory": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
     }
 
     #[test]

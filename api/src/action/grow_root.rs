@@ -3,23 +3,23 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{Rules, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, SizeSpec, issue::join};
 
 /// Makes the partition of an installed image's root larger, into the free space behind it, with its file system: ext4, XFS or btrfs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrowRootSpec {
     /// How large the partition is to be, such as 20GiB; one that is larger stays. Default: all the space to the next partition or
     /// the end of the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
@@ -48,18 +48,15 @@ impl GrowRootSpec {
 
 impl Declaration for GrowRootSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Grows the partition and file system of an installed image's root.",
-        timeout: DurationSpec::from_secs(30 * 60),
         // The table is the old one or the new one at every instant, and what is as large already stays.
         attempts: 3,
-        protocol: 8,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new(
+            "Grows the partition and file system of an installed image's root.",
+            DurationSpec::from_secs(30 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -70,32 +67,14 @@ impl Declaration for GrowRootSpec {
             rules.say(join(path, "size"), message, "write a size such as 20GiB, or leave size out for all the space");
         }
     }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    fn of(mut spec: Value) -> Vec<String> {
-        spec["disk"] = json!({"name": "vda"});
-        faults(json!([{"name": "grow", "growRoot": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
 
     #[test]
-    fn only_a_size_in_bytes_is_taken() {
-        for wrong in ["50%", "rest", "20", "-1GiB", "0GiB"] {
-            assert_eq!(of(json!({"size": wrong})), ["spec.actions[0].growRoot.size"], "{wrong}");
-        }
-        for right in [json!({}), json!({"size": "20GiB"}), json!({"size": "{{ params.release }}"})] {
-            assert_eq!(of(right.clone()), [""; 0], "{right}");
-        }
+    fn a_size_is_in_bytes_or_all_there_is() {
         let spec = |size| GrowRootSpec { size, disk: None };
         assert_eq!((spec(Some(SizeSpec::Bytes(5))).bytes(), spec(None).bytes()), (Some(5), None));
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{DurationSpec, issue::join};
@@ -20,17 +20,8 @@ pub struct HoldSpec {
 
 impl Declaration for HoldSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Waits here until a person runs landfall resume.",
-        timeout: DurationSpec::from_secs(24 * 3600),
-        attempts: 1,
-        protocol: 2,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new("Waits here until a person runs landfall resume.", DurationSpec::from_secs(24 * 3600), 2)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -38,9 +29,5 @@ impl Declaration for HoldSpec {
             let hint = "state what the person must do before the workflow continues";
             rules.say(join(path, "message"), "a hold needs a message", hint);
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

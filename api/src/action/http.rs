@@ -7,80 +7,59 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub(super) use self::check::{access, server_url, statuses};
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::Rules,
 };
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, SecretText};
 
 /// Calls a web server, such as an inventory or a chat. The answer's status decides whether the action succeeds.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpSpec {
     /// An http or https URL.
     pub url: String,
     /// Default: `POST` with a `body`, else `GET`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<HttpMethod>,
     /// Header fields. Their values may hold secrets, for a server behind https.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// What is sent: a text, or a mapping or list, which is sent as JSON. It may hold secrets, for a server behind https.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
     /// The statuses that are a success. Default: 200 to 299.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect_status: Vec<u16>,
     /// What is kept of the answer's body, at most 1 KiB: `text`, its beginning; or a JSON pointer such as `/state`, the value
     /// there. It is shown with the action's result. Default: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// How the server is asked; without `authorization`, which is a header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
 }
 
-/// What a server is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum HttpMethod {
-    /// To show something.
-    Get,
-    /// As `GET`, without the body.
-    Head,
-    /// To take something in.
-    Post,
-    /// To store something under the URL.
-    Put,
-    /// To change what is under the URL.
-    Patch,
-    /// To remove what is under the URL.
-    Delete,
+words! {
+    /// What a server is asked to do.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    HttpMethod {
+        /// To show something.
+        Get = "GET",
+        /// As `GET`, without the body.
+        Head = "HEAD",
+        /// To take something in.
+        Post = "POST",
+        /// To store something under the URL.
+        Put = "PUT",
+        /// To change what is under the URL.
+        Patch = "PATCH",
+        /// To remove what is under the URL.
+        Delete = "DELETE",
+    }
 }
 
 impl HttpMethod {
-    /// Every method.
-    pub const ALL: [Self; 6] = [Self::Get, Self::Head, Self::Post, Self::Put, Self::Patch, Self::Delete];
-
-    /// As documents and requests have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// The method of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == name)
-    }
-
     /// Whether it changes nothing at the server, so that a redirect may be followed.
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::Get | Self::Head)
@@ -181,18 +160,11 @@ impl HttpSpec {
 
 impl Declaration for HttpSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Calls a web server.",
-        timeout: DurationSpec::from_secs(5 * 60),
         // A connection may break; the server can recognise a repeat by its Idempotency-Key.
         attempts: 3,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
         secrets: &["headers", "body"],
+        ..ActionInfo::new("Calls a web server.", DurationSpec::from_secs(5 * 60), 8)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::{Fault, Rules},
 };
 use crate::{
@@ -72,17 +72,13 @@ impl IgnitionSpec {
 
 impl Declaration for IgnitionSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Puts an Ignition config where the installed system reads it.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["config"],
+        ..ActionInfo::new(
+            "Puts an Ignition config where the installed system reads it.",
+            DurationSpec::from_secs(5 * 60),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -106,10 +102,6 @@ impl Declaration for IgnitionSpec {
                 rules.say(path, message, "write ignition: { version: 3.4.0 } and the rest below it");
             }
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 
@@ -171,60 +163,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn of(config: Value) -> Vec<(String, String)> {
-        let mut issues = Vec::new();
-        let spec = json!({ "config": config });
-        IgnitionSpec::check(spec.as_object().unwrap(), "", &mut Rules::new(&mut issues));
-        issues.into_iter().map(|issue| (issue.path, issue.message)).collect()
-    }
-
-    #[test]
-    fn each_fault_of_a_config_is_named_at_its_field() {
-        for (config, field, message) in [
-            (json!(null), "config", "not nothing"),
-            (json!([]), "config", "not a list"),
-            (json!("[]"), "config", "is a mapping"),
-            (json!("{\n\"ignition\": }"), "config", "line 2 of the text is not JSON"),
-            (json!("#cloud-config\n"), "config", "is not JSON"),
-            (json!("variant: fcos\nversion: 1.5.0\n"), "config", "is not JSON"),
-            (json!({"variant": "fcos", "version": "1.5.0"}), "config", "Butane"),
-            (json!({}), "config.ignition.version", "no version"),
-            (json!("{\"ignition\": {}}"), "config.ignition.version", "no version"),
-            (json!({"ignition": {"version": 3}}), "config.ignition.version", "not the number 3"),
-            (json!({"ignition": {"version": "1.0.0"}}), "config.ignition.version", "\"1.0.0\" is no version"),
-            (json!({"ignition": {"version": "3.4"}}), "config.ignition.version", "\"3.4\" is no version"),
-            (json!({"ignition": {"version": "3.4.0"}, "sytemd": {}}), "config.sytemd", "no field \"sytemd\""),
-            (json!({"ignition": {"version": "3.4.0"}, "networkd": {}}), "config.networkd", "specification 3"),
-            (
-                json!({"ignition": {"version": "2.3.0"}, "kernelArguments": {}}),
-                "config.kernelArguments",
-                "specification 2",
-            ),
-        ] {
-            let found = of(config.clone());
-            assert_eq!(found.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), [field], "{config}");
-            assert!(found[0].1.contains(message), "{config}: {}", found[0].1);
-        }
-    }
-
-    #[test]
-    fn sound_configs_and_expressions_are_taken() {
-        let user = json!({"passwd": {"users": [{"name": "core", "passwordHash": "{{ secrets.a.b }}"}]}});
-        for config in [
-            json!({"ignition": {"version": "2.3.0"}, "networkd": {}}),
-            json!({"ignition": {"version": "3.6.0-experimental"}, "kernelArguments": {}}),
-            json!({"ignition": {"version": "{{ params.version }}"}, "passwd": user["passwd"]}),
-            json!(
-                "{\"ignition\": {\"version\": \"3.4.0\"}, \"storage\": {\"files\": [{\"mode\": {{ params.mode }}}]}}"
-            ),
-            json!("{\"ignition\": {\"version\": {{ params.version }}}}"),
-            json!("{\"ignition\": {\"version\": \"{{ params.version }}\"}}"),
-            json!("{{ params.config }}"),
-        ] {
-            assert_eq!(of(config.clone()), [], "{config}");
-        }
-    }
 
     #[test]
     fn a_secret_that_breaks_the_json_is_refused_unseen() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{
@@ -32,57 +32,41 @@ pub struct InstallBootloaderSpec {
     pub disk: Option<DiskSelector>,
 }
 
-/// What starts the kernel of an installed system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum LoaderSpec {
-    /// GRUB, for BIOS and UEFI.
-    #[default]
-    Grub,
-    /// systemd-boot, for UEFI alone. Kernels and their initramfs stand on the EFI system partition.
-    SystemdBoot,
+words! {
+    /// What starts the kernel of an installed system.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    LoaderSpec {
+        /// GRUB, for BIOS and UEFI.
+        #[default]
+        Grub = "grub",
+        /// systemd-boot, for UEFI alone. Kernels and their initramfs stand on the EFI system partition.
+        SystemdBoot = "systemdBoot",
+    }
 }
 
 impl LoaderSpec {
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Grub => "grub",
-            Self::SystemdBoot => "systemdBoot",
-        }
-    }
-
     const fn is_grub(&self) -> bool {
         matches!(self, Self::Grub)
     }
 }
 
-/// Which firmware starts an installed system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum FirmwareSpec {
-    /// The kind that started the machine.
-    #[default]
-    Auto,
-    /// BIOS.
-    Bios,
-    /// UEFI.
-    Uefi,
-    /// Either.
-    Both,
+words! {
+    /// Which firmware starts an installed system.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    FirmwareSpec {
+        /// The kind that started the machine.
+        #[default]
+        Auto = "auto",
+        /// BIOS.
+        Bios = "bios",
+        /// UEFI.
+        Uefi = "uefi",
+        /// Either.
+        Both = "both",
+    }
 }
 
 impl FirmwareSpec {
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Bios => "bios",
-            Self::Uefi => "uefi",
-            Self::Both => "both",
-        }
-    }
-
     /// Whether a BIOS is to start the system of a machine that was started by UEFI, or by the other.
     pub const fn bios(self, started_by_uefi: bool) -> bool {
         matches!(self, Self::Bios | Self::Both) || matches!(self, Self::Auto) && !started_by_uefi
@@ -115,18 +99,15 @@ const MAX_BYTES: usize = 1024;
 
 impl Declaration for InstallBootloaderSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Installs the installed system's own GRUB or systemd-boot, so that the machine starts from its disks.",
-        timeout: DurationSpec::from_secs(30 * 60),
         // What a program refused once it refuses again.
         attempts: 1,
-        protocol: 7,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new(
+            "Installs the installed system's own GRUB or systemd-boot, so that the machine starts from its disks.",
+            DurationSpec::from_secs(30 * 60),
+            7,
+        )
     };
 
     const LATER: &'static [(&'static str, u32)] = &[("loader", 8)];
@@ -152,10 +133,6 @@ impl Declaration for InstallBootloaderSpec {
             let message = format!("there are {} arguments with {bytes} bytes", items.len());
             rules.say(at, message, format!("the limits are {MAX_ARGUMENTS} and {MAX_BYTES}"));
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

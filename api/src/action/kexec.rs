@@ -3,24 +3,24 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Then},
     rules::{Rules, plain_text},
 };
 use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. If the kernel
 /// cannot be loaded, the action fails and the machine stays up.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KexecSpec {
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The kernel's whole command line, at most 2047 bytes; nothing is added to it. Default: what the installed system's boot
     /// loader would give (a boot loader entry, else `grub.cfg`), else `root=UUID=… ro`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
 }
 
@@ -31,17 +31,13 @@ impl KexecSpec {
 
 impl Declaration for KexecSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Starts the installed system's own kernel without a restart of the machine. The last action.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 3,
-        tools: false,
         then: Then::SystemStarts,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new(
+            "Starts the installed system's own kernel without a restart of the machine. The last action.",
+            DurationSpec::from_secs(5 * 60),
+            3,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -63,9 +59,5 @@ impl Declaration for KexecSpec {
             let message = format!("the command line has {} bytes", line.len());
             rules.say(at, message, format!("the kernel's limit is {}; shorten it", Self::MAX_CMDLINE));
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

@@ -37,6 +37,23 @@ pub struct ActionInfo {
 }
 
 impl ActionInfo {
+    /// What most actions are: tried once by the agent itself, in any branch, on no disk of its own, without a secret. A
+    /// declaration states what differs.
+    pub(super) const fn new(about: &'static str, timeout: DurationSpec, protocol: u32) -> Self {
+        Self {
+            about,
+            timeout,
+            attempts: 1,
+            protocol,
+            tools: false,
+            then: Then::Next,
+            writes_image: false,
+            means_written_disk: false,
+            after_failure: false,
+            no_branch: None,
+            secrets: &[],
+        }
+    }
     /// Whether the agent ends with it, so that no action may follow.
     pub const fn is_last_step(&self) -> bool {
         !matches!(self.then, Then::Next)
@@ -76,7 +93,7 @@ pub(super) trait Declaration: Serialize + DeserializeOwned + JsonSchema {
 
     /// What its fields mean together: rules that a schema cannot say. `spec` is a template's, where an expression may
     /// stand for any value, or a rendered one; `path` is where it stands in its document.
-    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>);
+    fn check(_spec: &Map<String, Value>, _path: &str, _rules: &mut Rules<'_>) {}
 
     /// Whether it means the disk that its list wrote, with these fields: see [`ActionInfo::means_written_disk`].
     fn means_written_disk(_spec: &Map<String, Value>) -> bool {
@@ -95,5 +112,7 @@ pub(super) trait Declaration: Serialize + DeserializeOwned + JsonSchema {
     }
 
     /// What the agent will fetch for it.
-    fn downloads(&self) -> Vec<Download>;
+    fn downloads(&self) -> Vec<Download> {
+        Vec::new()
+    }
 }

@@ -31,6 +31,7 @@ mod write_image;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize, de::MapAccess};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use self::kind::Declaration;
 pub use self::{
@@ -257,19 +258,17 @@ impl Action {
 }
 
 /// How often an action is tried.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetrySpec {
     /// 1 to 100; 1 means no retry.
     pub max_attempts: u32,
     /// Wait before the second attempt; doubles each time. Default: 2s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_backoff: Option<DurationSpec>,
     /// The longest wait between attempts. Default: 1m.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_backoff: Option<DurationSpec>,
     /// How often the machine may restart unexpectedly while the action is under way before the workflow fails, 0 to 100.
     /// Such restarts use up no attempt. Default: 5; 0 for a `runContainer` with `devices`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<u32>,
 }

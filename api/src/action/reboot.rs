@@ -2,12 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
-    rules::Rules,
-};
+use super::kind::{ActionInfo, Declaration, Then};
 use crate::DurationSpec;
 
 /// Restarts the machine.
@@ -17,22 +13,8 @@ pub struct RebootSpec {}
 
 impl Declaration for RebootSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Restarts into the installed system. The last action.",
-        timeout: DurationSpec::from_secs(5 * 60),
-        attempts: 1,
-        protocol: 1,
-        tools: false,
         then: Then::SystemStarts,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new("Restarts into the installed system. The last action.", DurationSpec::from_secs(5 * 60), 1)
     };
-
-    fn check(_: &Map<String, Value>, _: &str, _: &mut Rules<'_>) {}
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
-    }
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
     rules::{Rules, is_directory, plain_text},
 };
@@ -15,29 +16,25 @@ use crate::{AccessSpec, DiskId, DiskSelector, DurationSpec, ImageAccess, ImageSo
 
 /// Runs the program of an OCI image, which is unpacked into memory, and waits for its end. Exit code 0 is success. It finds what is
 /// named here, and nothing else of the machine.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunContainerSpec {
     /// The image by digest: `oci://registry/repository@sha256:…`.
     pub image: String,
     /// How its registry is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// The program and its first arguments, one item each, in place of the image's entry point and its arguments; no shell reads them.
     /// Default: the image's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Arguments in place of the image's. Default: the image's; none where `command` is stated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
     /// Variables of its environment, beside those of the image. A value may hold secrets: the program's output is cleared of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The directory in which it starts, an absolute path of the image; made where it is missing. Default: the image's, else `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// Who it is: a number or a name of the image's `/etc/passwd`; with a group, `user:group`. Default: the image's, else root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Which network it sees. Default: `none`.
     #[serde(default, skip_serializing_if = "ContainerNetwork::is_none")]
@@ -52,7 +49,6 @@ pub struct RunContainerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<ContainerMount>,
     /// Which disk has the installed system of `mounts`. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
@@ -75,49 +71,24 @@ impl ContainerNetwork {
     }
 }
 
-/// A capability of Linux that a container does not have by default, and with which it still finds nothing that is not named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum ContainerCapability {
-    /// Lock memory.
-    IpcLock,
-    /// Set the immutable and append-only flags of files.
-    LinuxImmutable,
-    /// Configure network interfaces: those of the machine with `network: host`.
-    NetAdmin,
-    /// Send and receive raw packets, such as those of ping.
-    NetRaw,
-    /// Set priorities of processes.
-    SysNice,
-    /// Trace other processes of the container.
-    SysPtrace,
-    /// Read the kernel's log.
-    Syslog,
-}
-
-impl ContainerCapability {
-    /// Every one.
-    pub const ALL: [Self; 7] = [
-        Self::IpcLock,
-        Self::LinuxImmutable,
-        Self::NetAdmin,
-        Self::NetRaw,
-        Self::SysNice,
-        Self::SysPtrace,
-        Self::Syslog,
-    ];
-
-    /// As documents have it: the kernel's name without `CAP_`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IpcLock => "IPC_LOCK",
-            Self::LinuxImmutable => "LINUX_IMMUTABLE",
-            Self::NetAdmin => "NET_ADMIN",
-            Self::NetRaw => "NET_RAW",
-            Self::SysNice => "SYS_NICE",
-            Self::SysPtrace => "SYS_PTRACE",
-            Self::Syslog => "SYSLOG",
-        }
+words! {
+    /// A capability of Linux that a container does not have by default, and with which it still finds nothing that is not named.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    ContainerCapability {
+        /// Lock memory.
+        IpcLock = "IPC_LOCK",
+        /// Set the immutable and append-only flags of files.
+        LinuxImmutable = "LINUX_IMMUTABLE",
+        /// Configure network interfaces: those of the machine with `network: host`.
+        NetAdmin = "NET_ADMIN",
+        /// Send and receive raw packets, such as those of ping.
+        NetRaw = "NET_RAW",
+        /// Set priorities of processes.
+        SysNice = "SYS_NICE",
+        /// Trace other processes of the container.
+        SysPtrace = "SYS_PTRACE",
+        /// Read the kernel's log.
+        Syslog = "SYSLOG",
     }
 }
 
@@ -221,20 +192,19 @@ impl RunContainerSpec {
 
 impl Declaration for RunContainerSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Runs the program of an OCI image in a container, with the disks and directories that it names.",
-        timeout: DurationSpec::from_secs(3600),
         // What a program did before it failed is unknown.
         attempts: 1,
-        protocol: 8,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
         no_branch: Some(
             "a container may take all memory, and its disks must be free; remove its branch, so that it runs alone",
         ),
         secrets: &["env", "access.authorization"],
+        ..ActionInfo::new(
+            "Runs the program of an OCI image in a container, with the disks and directories that it names.",
+            DurationSpec::from_secs(3600),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -365,78 +335,7 @@ fn is_device(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].runContainer";
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"image": format!("oci://h/tool@sha256:{}", "00".repeat(32))});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "tool", "runContainer": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    fn device(path: &str) -> Value {
-        json!({"disk": {"serial": "D1"}, "path": path})
-    }
-
-    #[test]
-    fn each_fault_of_a_container_is_named_at_its_field() {
-        let mount = |to: &str| json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": to}]});
-        for (more, field) in [
-            (json!({"image": "oci://h/tool:latest"}), "image"),
-            (json!({"image": null}), "image"),
-            (json!({"command": []}), "command"),
-            (json!({"args": ["a", "b\u{0}"]}), "args[1]"),
-            (json!({"env": {"A B": "x"}}), "env.A B"),
-            (json!({"directory": "work"}), "directory"),
-            (json!({"user": "anna:"}), "user"),
-            (json!({"user": "a:b:c"}), "user"),
-            (json!({"network": "bridge"}), "network"),
-            (json!({"capabilities": ["SYS_ADMIN"]}), "capabilities[0]"),
-            (json!({"privileged": true}), "privileged"),
-            (json!({"devices": [device("/dev/../sda")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/null")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/sda1")]}), "devices[0].path"),
-            (json!({"devices": [device("/dev/a"), device("/dev/a")]}), "devices[1].path"),
-            (json!({"devices": [{"disk": {"colour": "red"}, "path": "/dev/a"}]}), "devices[0].disk.colour"),
-            (json!({"devices": vec![json!({}); MAX_NAMED + 1]}), "devices"),
-            (mount("/"), "mounts[0].to"),
-            (mount("//."), "mounts[0].to"),
-            (mount("/proc"), "mounts[0].to"),
-            (mount("/./sys/kernel"), "mounts[0].to"),
-            (mount("/a/../b"), "mounts[0].to"),
-            (json!({"disk": {"name": "vda"}, "mounts": [{"from": "etc", "to": "/e"}]}), "mounts[0].from"),
-            (
-                json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": "/e"}, {"from": "/", "to": "/e/"}]}),
-                "mounts[1].to",
-            ),
-            (json!({"mounts": [{"from": "/", "to": "/mnt"}]}), "disk"),
-            (json!({"disk": {"name": "vda"}}), "disk"),
-            (json!({"access": {"proxy": "socks://h"}}), "access.proxy"),
-        ] {
-            let found = of(more.clone());
-            assert!(found.contains(&format!("{AT}.{field}")), "{more}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn containers_with_and_without_disks_are_taken() {
-        for more in [
-            json!({}),
-            json!({"command": ["/bin/tool", ""], "args": [], "directory": "/work", "user": "1000:users"}),
-            json!({"network": "host", "capabilities": ["NET_ADMIN", "SYSLOG"]}),
-            json!({"devices": [device("/dev/target"), device("/dev/cache-a")]}),
-            json!({"disk": {"name": "vda"}, "mounts": [{"from": "/", "to": "/procedures", "readOnly": true}]}),
-            json!({"env": {"TOKEN": "{{ secrets.a.b }}"}, "user": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
-    }
 
     #[test]
     fn only_variables_with_a_secret_are_kept_from_the_log() {
@@ -446,12 +345,5 @@ mod tests {
         };
         let sent = spec("geheim").resolved(&spec("{{ secrets.a.b }}")).unwrap();
         assert_eq!(sent.variables.iter().map(|v| v.secret).collect::<Vec<_>>(), [false, true]);
-    }
-
-    #[test]
-    fn capabilities_have_the_names_of_the_kernel() {
-        for capability in ContainerCapability::ALL {
-            assert_eq!(serde_json::to_value(capability).unwrap(), capability.as_str());
-        }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 pub use self::{
     check::StorageFault,
@@ -17,7 +18,7 @@ pub use self::{
     size::{SizeError, SizeSpec},
 };
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{
@@ -65,94 +66,82 @@ fn is_only_disk(select: &[DiskSelector]) -> bool {
     select == only_disk()
 }
 
-/// The kind of partition table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum TableSpec {
-    /// A GUID partition table, for BIOS and UEFI.
-    #[default]
-    Gpt,
-    /// A table of the old kind, for a BIOS that refuses the other: four partitions, 2 TiB.
-    Mbr,
+words! {
+    /// The kind of partition table.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    TableSpec {
+        /// A GUID partition table, for BIOS and UEFI.
+        #[default]
+        Gpt = "gpt",
+        /// A table of the old kind, for a BIOS that refuses the other: four partitions, 2 TiB.
+        Mbr = "mbr",
+    }
 }
 
 impl TableSpec {
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gpt => "gpt",
-            Self::Mbr => "mbr",
-        }
-    }
-
     const fn is_gpt(&self) -> bool {
         matches!(self, Self::Gpt)
     }
 }
 
-/// What a partition is for: it decides the partition's type, and what the other fields are where they are not stated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum PartitionRole {
-    /// EFI system partition: vfat, 512 MiB, mounted at /boot/efi.
-    Esp,
-    /// Where GRUB keeps its core on a GPT disk that a BIOS starts: 1 MiB, without a file system.
-    BiosBoot,
-    /// Kernels: ext4, mounted at /boot.
-    Boot,
-    /// The root file system: ext4, mounted at /.
-    Root,
-    /// ext4, mounted at /home.
-    Home,
-    /// ext4, mounted at /srv.
-    Srv,
-    /// ext4, mounted at /var.
-    Var,
-    /// Swap space.
-    Swap,
-    /// Anything else, such as a member of a RAID or of a volume group.
-    #[default]
-    Data,
+words! {
+    /// What a partition is for: it decides the partition's type, and what the other fields are where they are not stated.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    PartitionRole {
+        /// EFI system partition: vfat, 512 MiB, mounted at /boot/efi.
+        Esp = "esp",
+        /// Where GRUB keeps its core on a GPT disk that a BIOS starts: 1 MiB, without a file system.
+        BiosBoot = "biosBoot",
+        /// Kernels: ext4, mounted at /boot.
+        Boot = "boot",
+        /// The root file system: ext4, mounted at /.
+        Root = "root",
+        /// ext4, mounted at /home.
+        Home = "home",
+        /// ext4, mounted at /srv.
+        Srv = "srv",
+        /// ext4, mounted at /var.
+        Var = "var",
+        /// Swap space.
+        Swap = "swap",
+        /// Anything else, such as a member of a RAID or of a volume group.
+        #[default]
+        Data = "data",
+    }
 }
 
 /// One partition.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartitionSpec {
     /// Its name, here and in the table (PARTLABEL). Default: the role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What it is for. Default: `data`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PartitionRole>,
     /// A number and a unit, a percentage of the space that new partitions have on the disk, or `rest`. Default: `rest`; 512MiB
     /// for `esp`, 1MiB for `biosBoot`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// It is on the disk already, under its name, and stays with all its content. It is mounted and never formatted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preserve: bool,
     /// The file system. Default: by role; ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system, or `none`. Default: by role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
 /// One md RAID array.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RaidSpec {
@@ -163,22 +152,17 @@ pub struct RaidSpec {
     /// The partitions that it consists of. A name that stands on several disks means all of them.
     pub from: Vec<String>,
     /// The file system. Default: vfat where it consists of `esp` partitions; ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system, or `none`. Default: /boot/efi where it consists of `esp` partitions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system or the volume group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
@@ -195,45 +179,39 @@ pub struct VolumeGroupSpec {
 }
 
 /// One LVM volume.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeSpec {
     /// Its name: /dev/GROUP/NAME.
     pub name: String,
     /// A number and a unit, a percentage of the group, or `rest`. Default: `rest`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<SizeSpec>,
     /// The file system. Default: ext4 if it is mounted, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<FileSystem>,
     /// The file system's label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Where it is mounted in the installed system. Default: nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subvolumes: Vec<SubvolumeSpec>,
     /// LUKS2 under the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypt: Option<EncryptSpec>,
 }
 
 /// One subvolume of a btrfs file system.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubvolumeSpec {
     /// Its path in the file system, such as `@home`.
     pub name: String,
     /// Where it is mounted in the installed system. Default: nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// Mount options beside `subvol`, separated by commas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
 }
 
@@ -297,18 +275,16 @@ impl StorageSpec {
 
 impl Declaration for StorageSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Divides disks: partitions, RAID, LVM, encryption, file systems; and mounts them for the next actions.",
-        timeout: DurationSpec::from_secs(30 * 60),
         // What a tool refused once it refuses again.
         attempts: 1,
-        protocol: 7,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
-        after_failure: false,
         no_branch: Some("remove its branch: the actions after it use the file systems that it mounts"),
         secrets: &["keys"],
+        ..ActionInfo::new(
+            "Divides disks: partitions, RAID, LVM, encryption, file systems; and mounts them for the next actions.",
+            DurationSpec::from_secs(30 * 60),
+            7,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -332,10 +308,6 @@ impl Declaration for StorageSpec {
         for fault in typed.faults() {
             rules.say(join(path, &fault.path), fault.message, fault.hint);
         }
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }
 

@@ -3,36 +3,32 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Rules, is_directory, plain_text},
 };
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Unpacks a tar archive, or every layer of an OCI image, into the installed system. Directories on the way are made; a file that
 /// stands there is replaced.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnpackSpec {
     /// The archive behind this http or https URL: tar, as it is or compressed with gzip, xz, zstd, bzip2 or LZ4, which
     /// its content shows. It needs `digest`. Either this or `image`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The digest of the file behind `url`, as it is stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// The root file system of an OCI image by digest: `oci://registry/repository@sha256:…`, of one platform.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// How its server is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// Where its root goes: an absolute path of the installed system, without `..`. Default: `/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
@@ -109,18 +105,16 @@ impl UnpackSpec {
 
 impl Declaration for UnpackSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Unpacks a tar archive or an OCI image into the installed system.",
-        timeout: DurationSpec::from_secs(3600),
         // A download may break, and what is unpacked twice is there once.
         attempts: 3,
-        protocol: 7,
         tools: true,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["access.authorization"],
+        ..ActionInfo::new(
+            "Unpacks a tar archive or an OCI image into the installed system.",
+            DurationSpec::from_secs(3600),
+            7,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -168,67 +162,10 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].unpack";
 
     fn digest() -> String {
         format!("sha256:{}", "00".repeat(32))
-    }
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"url": "https://h/root.tar.zst", "digest": digest(), "disk": {"name": "vda"}});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "root", "unpack": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    #[test]
-    fn each_fault_of_an_unpack_is_named_at_its_field() {
-        let image = format!("oci://h/r@{}", digest());
-        let only = |image: &str| json!({"url": null, "digest": null, "image": image});
-        for (more, field) in [
-            (json!({"url": null, "digest": null}), "url"),
-            (json!({"digest": null}), "digest"),
-            (json!({"image": image}), "image"),
-            (json!({"url": null, "image": image}), "digest"),
-            (json!({"url": image}), "url"),
-            (json!({"url": "ftp://h/f"}), "url"),
-            (only("oci://h/r:latest"), "image"),
-            (only("https://h/r"), "image"),
-            (only(&format!("{image}?layer=x")), "image"),
-            (json!({"path": "srv"}), "path"),
-            (json!({"path": "/srv/../etc"}), "path"),
-            (json!({"digest": "md5:00"}), "digest"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"format": "tar"}), "format"),
-            (json!({"access": {"authorization": {"username": "anna"}}}), "access.authorization"),
-            (
-                json!({"url": "http://h/f", "access": {"authorization": {"token": "{{ secrets.a.b }}"}}}),
-                "access.authorization",
-            ),
-            (json!({"access": {"proxy": "socks://h"}}), "access.proxy"),
-        ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
-        }
-    }
-
-    #[test]
-    fn proven_archives_images_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"path": "/"}),
-            json!({"path": "/srv/data"}),
-            json!({"url": null, "digest": null, "image": format!("oci://h:5000/a/b@{}", digest())}),
-            json!({"url": "{{ params.release }}", "digest": "{{ params.release }}", "path": "{{ params.release }}"}),
-            json!({"access": {"authorization": {"token": "{{ secrets.a.b }}"}}}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
     }
 
     #[test]

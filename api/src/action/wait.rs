@@ -5,10 +5,11 @@ use std::{fmt, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     http,
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Fault, Rules, plain_text},
 };
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, issue::join};
@@ -26,23 +27,20 @@ pub struct WaitSpec {
 }
 
 /// What is waited for: `url` or `tcp`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilSpec {
     /// GET of this http or https URL is answered with one of `expectStatus`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// With `url`: the statuses that end the wait. Default: 200 to 299.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect_status: Vec<u16>,
     /// With `url`: how the server is asked; without `authorization`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// A TCP connection is accepted at this `host:port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
     /// From the end of one try to the next, at least 1s. Default: 5s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationSpec>,
 }
 
@@ -148,17 +146,8 @@ impl WaitSpec {
 
 impl Declaration for WaitSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Waits for a time, or until a server answers.",
-        timeout: DurationSpec::from_secs(3600),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
         after_failure: true,
-        no_branch: None,
-        secrets: &[],
+        ..ActionInfo::new("Waits for a time, or until a server answers.", DurationSpec::from_secs(3600), 8)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -250,36 +239,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::validate::tests::faults;
-
-    fn of(action: Value) -> Vec<String> {
-        let mut action = action;
-        action["name"] = "wait".into();
-        faults(json!([action])).into_iter().map(|(path, _)| path.replace("spec.actions[0].", "")).collect()
-    }
-
-    #[test]
-    fn each_fault_of_a_wait_is_named_at_its_field() {
-        for (wait, field) in [
-            (json!({}), "wait"),
-            (json!({"for": "30s", "until": {"tcp": "h:1"}}), "wait.until"),
-            (json!({"for": "1h"}), "wait.for"),
-            (json!({"for": "0s"}), "wait.for"),
-            (json!({"until": {}}), "wait.until"),
-            (json!({"until": {"tcp": "h:1", "url": "http://h/"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "h:1", "expectStatus": [200]}}), "wait.until.expectStatus"),
-            (json!({"until": {"url": "tcp://h:1"}}), "wait.until.url"),
-            (json!({"until": {"url": "http://h/", "expectStatus": [1]}}), "wait.until.expectStatus[0]"),
-            (json!({"until": {"url": "http://h/", "interval": "500ms"}}), "wait.until.interval"),
-            (json!({"until": {"tcp": "h"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "h:0"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "fd00::1:80"}}), "wait.until.tcp"),
-            (json!({"until": {"tcp": "http://h:80"}}), "wait.until.tcp"),
-        ] {
-            assert_eq!(of(json!({ "wait": wait })), [field], "{wait}");
-        }
-        assert_eq!(of(json!({"timeout": "30s", "wait": {"for": "1m"}})), ["wait.for"]);
-    }
 
     #[test]
     fn each_wait_is_sent_with_its_defaults() {
@@ -292,10 +251,6 @@ mod tests {
         assert_eq!(until.to_string(), "wait until [fd00::1]:22 accepts a connection");
         let url = sent(json!({"until": {"url": "http://h/"}}));
         assert!(matches!(url, Wait::Until { interval, .. } if interval == second(5)));
-        for fine in [json!({"timeout": "2h", "wait": {"for": "1h"}}), json!({"wait": {"for": "{{ params.release }}"}})]
-        {
-            assert_eq!(of(fine.clone()), [""; 0], "{fine}");
-        }
         assert_eq!(WaitSpec::default().resolved(), Err(UnusableWait::Field("for")));
     }
 }

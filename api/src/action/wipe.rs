@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration},
     rules::Rules,
 };
 use crate::{
@@ -70,18 +70,13 @@ fn wrong_levels(level: &str, fallback: &[&str], path: &str) -> Option<Issue> {
 
 impl Declaration for WipeSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Wipes disks: tables, signatures and receipts, or all data.",
-        // A large disk that is written over in full, or erases itself, takes a day.
-        timeout: DurationSpec::from_secs(48 * 3600),
-        attempts: 1,
-        protocol: 8,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
-        means_written_disk: false,
-        after_failure: false,
         no_branch: Some("remove its branch: wipe must not clear what another branch writes at the same time"),
-        secrets: &[],
+        // A large disk that is written over in full, or erases itself, takes a day.
+        ..ActionInfo::new(
+            "Wipes disks: tables, signatures and receipts, or all data.",
+            DurationSpec::from_secs(48 * 3600),
+            8,
+        )
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -94,9 +89,5 @@ impl Declaration for WipeSpec {
         let fallback = spec.get("fallback").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let fallback: Vec<&str> = fallback.iter().map(|name| name.as_str().unwrap_or_default()).collect();
         rules.issues().extend(wrong_levels(level, &fallback, path));
-    }
-
-    fn downloads(&self) -> Vec<Download> {
-        Vec::new()
     }
 }

@@ -3,39 +3,34 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::{Rules, plain_text},
 };
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, SecretText, issue::join};
 
 /// Writes one file into the installed system. Directories on the way are made; a file that stands there is replaced.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteFileSpec {
     /// Where: an absolute path in the installed system's root file system, without `..`.
     pub path: String,
     /// What: the whole text. It may hold secrets. Either this or `url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// What: the file behind this http, https or file URL, of at most 1 GiB. It needs `digest`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The digest of the file behind `url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// Its owner: a name of the installed system's /etc/passwd, or a number in quotes. Default: root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Its group: a name of the installed system's /etc/group, or a number in quotes. Default: root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Its permissions, octal, in quotes. Default: "0644", and "0600" where the content holds a secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Which disk. Default: the disk that this workflow wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }
 
@@ -112,18 +107,11 @@ impl WriteFileSpec {
 
 impl Declaration for WriteFileSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Writes one file into the installed system.",
-        timeout: DurationSpec::from_secs(5 * 60),
         // A download may break, and what is written twice is there once.
         attempts: 3,
-        protocol: 4,
-        tools: false,
-        then: Then::Next,
-        writes_image: false,
         means_written_disk: true,
-        after_failure: false,
-        no_branch: None,
         secrets: &["content"],
+        ..ActionInfo::new("Writes one file into the installed system.", DurationSpec::from_secs(5 * 60), 4)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -200,67 +188,7 @@ fn mode_bits(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::validate::tests::faults;
-
-    const AT: &str = "spec.actions[0].writeFile";
-
-    fn of(more: Value) -> Vec<String> {
-        let mut spec = json!({"path": "/etc/motd", "content": "hello\n", "disk": {"name": "vda"}});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        faults(json!([{"name": "motd", "writeFile": spec}])).into_iter().map(|(path, _)| path).collect()
-    }
-
-    fn digest() -> String {
-        format!("sha256:{}", "00".repeat(32))
-    }
-
-    #[test]
-    fn each_fault_of_a_file_is_named_at_its_field() {
-        for (more, field) in [
-            (json!({"path": "etc/motd"}), "path"),
-            (json!({"path": "/etc/../motd"}), "path"),
-            (json!({"path": "/etc//motd"}), "path"),
-            (json!({"path": "/etc/"}), "path"),
-            (json!({"path": "/"}), "path"),
-            (json!({"path": "/a\nb"}), "path"),
-            (json!({"path": format!("/{}", "x".repeat(256))}), "path"),
-            (json!({"content": null}), "content"),
-            (json!({"url": "http://h/f", "digest": digest()}), "url"),
-            (json!({"content": null, "url": "http://h/f"}), "digest"),
-            (json!({"digest": digest()}), "digest"),
-            (json!({"content": null, "url": "oci://h/f", "digest": digest()}), "url"),
-            (json!({"content": null, "url": "ftp://h/f", "digest": digest()}), "url"),
-            (json!({"owner": "4294967295"}), "owner"),
-            (json!({"group": "a b"}), "group"),
-            (json!({"owner": 0}), "owner"),
-            (json!({"mode": "0999"}), "mode"),
-            (json!({"mode": "77777"}), "mode"),
-            (json!({"mode": 420}), "mode"),
-            (json!({"disk": {"colour": "red"}}), "disk.colour"),
-            (json!({"disk": null}), "disk"),
-        ] {
-            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
-        }
-    }
-
-    #[test]
-    fn text_a_proven_url_and_expressions_are_taken() {
-        for more in [
-            json!({}),
-            json!({"content": ""}),
-            json!({"content": "{{ secrets.tls.key }}", "owner": "www-data", "group": "1000", "mode": "0640"}),
-            json!({"content": null, "url": "https://h/f", "digest": digest()}),
-            json!({"content": null, "url": "{{ params.release }}", "digest": "{{ params.release }}"}),
-            json!({"path": "{{ params.release }}", "owner": "{{ params.release }}", "mode": "{{ params.release }}"}),
-        ] {
-            assert_eq!(of(more.clone()), [""; 0], "{more}");
-        }
-    }
 
     #[test]
     fn a_secret_makes_a_file_private_without_a_mode() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{ActionInfo, Declaration, Download, Then},
+    kind::{ActionInfo, Declaration, Download},
     rules::Rules,
 };
 use crate::{DiskSelector, DurationSpec, ImageSpec, Verify, issue::join};
@@ -32,18 +32,11 @@ pub struct WriteImageSpec {
 
 impl Declaration for WriteImageSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Writes a disk image.",
-        timeout: DurationSpec::from_secs(3600),
         // A download may break.
         attempts: 3,
-        protocol: 1,
-        tools: false,
-        then: Then::Next,
         writes_image: true,
-        means_written_disk: false,
-        after_failure: false,
-        no_branch: None,
         secrets: &["image.access.authorization"],
+        ..ActionInfo::new("Writes a disk image.", DurationSpec::from_secs(3600), 1)
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {

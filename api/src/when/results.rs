@@ -15,16 +15,15 @@ const STATUS: &str = "status";
 const BODY: &str = "body";
 
 /// What an action came to, as far as conditions can name it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionOutcome {
     /// Whether it was done; false: its condition did not hold.
     pub succeeded: bool,
     /// Of `http`: the answer's status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Of `http` with `result`: what was kept of the answer's body.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::{
     super::rules::{LOGIN_NAME_HINT, Rules, is_login_name, plain_text},
@@ -13,6 +14,7 @@ use super::{
 use crate::{SecretText, issue::has_expression};
 
 /// An account of the installed system.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccountSpec {
@@ -23,7 +25,6 @@ pub struct AccountSpec {
     pub ssh_keys: Vec<String>,
     /// What crypt(3) makes of its password, as `openssl passwd -6` prints it; it may be a secret. Default: a new account has no
     /// password, and none opens it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_hash: Option<String>,
     /// May use sudo without a password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -32,7 +33,6 @@ pub struct AccountSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// Login shell, which the installed system must have. Default: `/bin/bash` if it has one, else `/bin/sh`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::{
     super::rules::{Rules, is_host_name, plain_text},
@@ -23,56 +24,41 @@ pub struct NetworkSpec {
     pub interfaces: Vec<InterfaceSpec>,
 }
 
-/// A network service, by its files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum NetworkFormat {
-    /// As the installed system has it: netplan, else the service that it starts.
-    #[default]
-    Auto,
-    /// `/etc/network/interfaces`
-    Ifupdown,
-    /// `/etc/systemd/network`
-    Networkd,
-    /// `/etc/NetworkManager/system-connections`
-    NetworkManager,
-    /// `/etc/netplan`
-    Netplan,
+words! {
+    /// A network service, by its files.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    NetworkFormat {
+        /// As the installed system has it: netplan, else the service that it starts.
+        #[default]
+        Auto = "auto",
+        /// `/etc/network/interfaces`
+        Ifupdown = "ifupdown",
+        /// `/etc/systemd/network`
+        Networkd = "networkd",
+        /// `/etc/NetworkManager/system-connections`
+        NetworkManager = "networkManager",
+        /// `/etc/netplan`
+        Netplan = "netplan",
+    }
 }
 
 impl NetworkFormat {
-    /// Every one.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::Ifupdown, Self::Networkd, Self::NetworkManager, Self::Netplan];
-
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Ifupdown => "ifupdown",
-            Self::Networkd => "networkd",
-            Self::NetworkManager => "networkManager",
-            Self::Netplan => "netplan",
-        }
-    }
-
     const fn is_auto(&self) -> bool {
         matches!(self, Self::Auto)
     }
 }
 
 /// One Ethernet interface, or all whose name matches: with DHCP, or with the addresses that are stated.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InterfaceSpec {
     /// It is the one with this address. Either this or `name`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// It is the one that the installed system calls so; with `*` and `?`, every one whose name matches, and then
     /// it is the only item. Either this or `mac`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it asks for its addresses (DHCP, and what IPv6 routers offer). Default: whether there are no `addresses`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
     /// Its addresses, IPv4 or IPv6, each with the length of its network's prefix: `192.0.2.17/24`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -88,7 +74,6 @@ pub struct InterfaceSpec {
     pub search_domains: Vec<String>,
     /// The largest packet, bytes, 1280 (the least of IPv6) to 65535. Default: the driver's.
     #[schemars(range(min = 1280, max = 65535))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 

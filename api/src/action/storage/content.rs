@@ -5,35 +5,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{EncryptSpec, PartitionRole, PartitionSpec, RaidSpec, SizeSpec, StorageSpec, SubvolumeSpec, VolumeSpec};
 
-/// A file system, or swap space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum FileSystem {
-    /// ext4.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
-    /// FAT.
-    Vfat,
-    /// Swap space.
-    Swap,
-    /// Nothing is made.
-    None,
+words! {
+    /// A file system, or swap space.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    FileSystem {
+        /// ext4.
+        Ext4 = "ext4",
+        /// XFS.
+        Xfs = "xfs",
+        /// btrfs.
+        Btrfs = "btrfs",
+        /// FAT.
+        Vfat = "vfat",
+        /// Swap space.
+        Swap = "swap",
+        /// Nothing is made.
+        None = "none",
+    }
 }
 
 impl FileSystem {
     /// As `mount` and fstab call it; `none` if there is none.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-            Self::Vfat => "vfat",
-            Self::Swap => "swap",
-            Self::None => "none",
-        }
+        self.as_str()
     }
 
     /// Whether it can be mounted.
@@ -69,21 +63,6 @@ pub struct Content<'a> {
 }
 
 impl PartitionRole {
-    /// As documents have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Esp => "esp",
-            Self::BiosBoot => "biosBoot",
-            Self::Boot => "boot",
-            Self::Root => "root",
-            Self::Home => "home",
-            Self::Srv => "srv",
-            Self::Var => "var",
-            Self::Swap => "swap",
-            Self::Data => "data",
-        }
-    }
-
     const fn mount(self) -> Option<&'static str> {
         match self {
             Self::Esp => Some("/boot/efi"),

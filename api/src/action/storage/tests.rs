@@ -44,66 +44,8 @@ fn changed(mut spec: Value, pointer: &str, value: Value) -> Value {
 }
 
 #[test]
-fn simple_and_layered_layouts_are_taken() {
-    for spec in [
-        one(json!([{"role": "root"}])),
-        one(json!([{"role": "esp"}, {"role": "swap", "size": "4GiB"}, {"role": "root"}])),
-        one(json!([{"role": "biosBoot"}, {"role": "root", "format": "btrfs",
-            "subvolumes": [{"name": "@", "mount": "/"}, {"name": "@home", "mount": "/home", "options": "noatime"}]}])),
-        one(json!([{"name": "My Data", "preserve": true, "mount": "/srv", "format": "xfs"}, {"role": "root"}])),
-        json!({"disks": [{"table": "mbr", "partitions": [{"role": "root", "size": "50%"}]}]}),
-        two(),
-    ] {
-        assert_eq!(of(spec.clone()), [""; 0], "{spec}");
-    }
-}
-
-#[test]
-fn each_fault_of_a_partition_is_named_at_its_field() {
-    let many = vec![json!({"name": "p"}); 128];
-    for (partitions, fields) in [
-        (json!([]), vec!["disks[0].partitions"]),
-        (json!([{"role": "root"}, {"role": "home"}]), vec!["disks[0].partitions[1].size"]),
-        (
-            json!([{"role": "root", "size": "60%"}, {"role": "home", "size": "41%"}]),
-            vec!["disks[0].partitions[1].size"],
-        ),
-        (json!([{"role": "root", "size": "big"}]), vec!["disks[0].partitions[0].size"]),
-        (json!([{"role": "root", "size": 500}]), vec!["disks[0].partitions[0].size"]),
-        (json!([{"role": "rood"}]), vec!["disks[0].partitions[0].role"]),
-        (json!([{"name": "a b"}]), vec!["disks[0].partitions[0].name"]),
-        (json!([{"name": "{{ params.release }}"}]), vec!["disks[0].partitions[0].name"]),
-        (json!([{"size": "1GiB"}, {}]), vec!["disks[0].partitions[1].name"]),
-        (json!([{"role": "esp", "format": "ext4"}]), vec!["disks[0].partitions[0].format"]),
-        (json!([{"role": "biosBoot", "format": "ext4"}]), vec!["disks[0].partitions[0]"]),
-        (json!([{"role": "root", "format": "swap", "mount": "/"}]), vec!["disks[0].partitions[0].mount"]),
-        (json!([{"role": "root", "mount": "srv"}]), vec!["disks[0].partitions[0].mount"]),
-        (json!([{"role": "root", "mount": "/a/../b"}]), vec!["disks[0].partitions[0].mount"]),
-        (json!([{"role": "root", "size": "1GiB"}, {"mount": "/"}]), vec!["disks[0].partitions[1].mount"]),
-        (json!([{"role": "root", "options": "noatime nodev"}]), vec!["disks[0].partitions[0].options"]),
-        (json!([{"options": "noatime"}]), vec!["disks[0].partitions[0].options"]),
-        (json!([{"label": "x"}]), vec!["disks[0].partitions[0].label"]),
-        (json!([{"role": "esp", "label": "twelve-bytes"}]), vec!["disks[0].partitions[0].label"]),
-        (json!([{"role": "esp", "label": "a.b"}]), vec!["disks[0].partitions[0].label"]),
-        (json!([{"role": "esp", "label": "größe"}]), vec!["disks[0].partitions[0].label"]),
-        (json!([{"role": "esp", "label": " x"}]), vec!["disks[0].partitions[0].label"]),
-        (
-            json!([{"role": "root", "format": "xfs", "subvolumes": [{"name": "@"}]}]),
-            vec!["disks[0].partitions[0].subvolumes"],
-        ),
-        (
-            json!([{"role": "root", "subvolumes": [{"name": "../a"}]}]),
-            vec!["disks[0].partitions[0].subvolumes[0].name"],
-        ),
-        (json!([{"role": "root", "encrypt": {"key": "k"}}]), vec!["disks[0].partitions[0].encrypt.key"]),
-        (json!([{"preserve": true}]), vec!["disks[0].partitions[0].name"]),
-        (json!([{"name": "d", "preserve": true, "size": "1GiB"}]), vec!["disks[0].partitions[0].size"]),
-        (json!([{"name": "d", "preserve": true, "format": "xfs", "label": "x"}]), vec!["disks[0].partitions[0].label"]),
-        (json!(many), vec!["disks[0].partitions"]),
-    ] {
-        let found = of(one(partitions.clone()));
-        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>()[..fields.len()], fields, "{partitions}");
-    }
+fn a_disk_has_at_most_127_partitions() {
+    assert_eq!(of(one(json!(vec![json!({"name": "p"}); 128])))[0], "disks[0].partitions");
 }
 
 #[test]
@@ -148,25 +90,6 @@ fn each_fault_between_devices_is_named_at_its_field() {
             assert!(found.iter().any(|at| at == field), "{pointer} {value}: {found:?}");
         }
     }
-}
-
-#[test]
-fn an_expression_contradicts_nothing_before_it_has_a_value() {
-    let some = "{{ params.release }}";
-    for spec in [
-        one(
-            json!([{"role": "esp", "size": some}, {"role": "root", "size": some, "format": some, "mount": some, "label": some}]),
-        ),
-        one(json!(some)),
-        json!({"disks": [{"select": some, "partitions": [{"name": "md"}]}],
-            "raids": [{"name": "r", "level": 1, "from": ["md"]}]}),
-        changed(two(), "/raids/1/level", json!(some)),
-        changed(two(), "/raids", json!(some)),
-        changed(two(), "/disks/0/select/0", json!({"serial": some})),
-    ] {
-        assert_eq!(of(spec.clone()), [""; 0], "{spec}");
-    }
-    assert_eq!(of(one(json!([{"role": "root", "encrypt": {"key": some}}]))), ["disks[0].partitions[0].encrypt.key"]);
 }
 
 #[test]

@@ -17,9 +17,7 @@ codec! {
     loader: String => LoaderSpec,
         |field, wire| match wire.as_str() {
             "" => Ok(LoaderSpec::Grub),
-            name if name == LoaderSpec::SystemdBoot.as_str() => Ok(LoaderSpec::SystemdBoot),
-            name if name == LoaderSpec::Grub.as_str() => Ok(LoaderSpec::Grub),
-            _ => Err(ConvertError::new(field, "it is none that is known")),
+            name => LoaderSpec::named(name).ok_or_else(|| ConvertError::new(field, "it is none that is known")),
         },
         |loader| if loader == LoaderSpec::Grub { String::new() } else { loader.as_str().to_owned() };
 }
