@@ -14,7 +14,6 @@ use landfall_coordinator::{
     config::Config,
     engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker},
 };
-pub use landfall_disk_fuzz::Input;
 use landfall_store::Store;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -24,6 +23,47 @@ use uuid::Uuid;
 pub const MAC: &str = "52:54:00:00:00:01";
 /// No answer is larger, whatever is asked.
 const MAX_ANSWER: usize = 4 << 20;
+
+/// An input, taken apart from its front. Where it is used up, numbers are 0.
+pub struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    /// The next byte.
+    pub fn u8(&mut self) -> u8 {
+        self.array::<1>()[0]
+    }
+
+    /// The next two, little-endian.
+    pub fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
+    }
+
+    /// The next `count`, or what there is.
+    pub fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// Bytes after their length (two bytes).
+    pub fn bytes(&mut self) -> &'a [u8] {
+        let count = self.u16();
+        self.take(count.into())
+    }
+
+    /// Text after its length (one byte), whatever the bytes are.
+    pub fn text(&mut self) -> String {
+        let count = self.u8();
+        String::from_utf8_lossy(self.take(count.into())).into_owned()
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        let taken = self.take(N);
+        out[..taken.len()].copy_from_slice(taken);
+        out
+    }
+}
 
 /// Runs to the end on one thread; waits are passed over.
 pub fn run<T>(future: impl Future<Output = T>) -> T {

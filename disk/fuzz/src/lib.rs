@@ -35,18 +35,6 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Bytes after their length (two bytes).
-    pub fn bytes(&mut self) -> &'a [u8] {
-        let count = self.u16();
-        self.take(count.into())
-    }
-
-    /// Text after its length (one byte), whatever the bytes are.
-    pub fn text(&mut self) -> String {
-        let count = self.u8();
-        String::from_utf8_lossy(self.take(count.into())).into_owned()
-    }
-
     fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         let taken = self.take(N);
