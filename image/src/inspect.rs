@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How much of a disk's beginning is kept: the partition table of either sector size lies within.
-const HEAD: usize = 1 << 20;
+const HEAD: u64 = 1 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A frame that declares a larger window (128 MiB) is refused, as the kernel refuses it.
 const WINDOW_LOG_MAX: u32 = 27;
@@ -153,9 +153,9 @@ pub struct PartitionReport {
 pub fn inspect(path: &Path) -> Result<Report, InspectError> {
     let io = |source| InspectError::Io { path: path.to_owned(), source };
     let mut stored = Hashing::new(io::BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?));
-    let mut start = [0; 4];
-    let got = read_up_to(&mut stored, &mut start).map_err(io)?;
-    let whole = Cursor::new(start[..got].to_vec()).chain(&mut stored);
+    let mut start = Vec::new();
+    stored.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut start).map_err(io)?;
+    let whole = Cursor::new(start.clone()).chain(&mut stored);
     if matches!(start.trim_ascii_start().first(), Some(b'{' | b'<')) {
         let mut text = Vec::new();
         // One byte more than there may be, so that the parser sees that it is too large.
@@ -199,9 +199,8 @@ enum Found {
 fn look(path: &Path, input: impl Read) -> Result<(Found, u64, String), InspectError> {
     let io = |source| InspectError::Io { path: path.to_owned(), source };
     let mut input = Hashing::new(input);
-    let mut head = vec![0; HEAD];
-    let got = read_up_to(&mut input, &mut head).map_err(io)?;
-    head.truncate(got);
+    let mut head = Vec::new();
+    input.by_ref().take(HEAD).read_to_end(&mut head).map_err(io)?;
     let found = if head.starts_with(b"070701") {
         let members = cpio::list(Cursor::new(head).chain(&mut input))
             .map_err(|source| InspectError::Cpio { path: path.to_owned(), source })?;
@@ -254,19 +253,6 @@ fn table(head: &[u8], sector: LogicalBlockSize) -> Option<(u64, uuid::Uuid, Vec<
         })
         .collect();
     Some((sector.as_u64(), header.disk_guid, partitions))
-}
-
-fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match input.read(&mut buffer[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }
 
 #[cfg(test)]

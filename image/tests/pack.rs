@@ -51,6 +51,14 @@ fn packed(input: &Path, output: &Path, threads: usize) -> Result<Packed, PackErr
     })
 }
 
+/// That disk, packed: a directory with all of it, the disk, the packed image, and what was said of it.
+fn packed_disk(threads: usize) -> (tempfile::TempDir, Vec<u8>, PathBuf, Packed) {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), disk());
+    let output = dir.path().join("disk.zst");
+    let report = packed(&write(dir.path(), "disk.img", &disk), &output, threads).unwrap();
+    (dir, disk, output, report)
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -59,10 +67,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn any_zstd_tool_unpacks_it_to_the_same_bytes() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = disk();
-    let output = dir.path().join("disk.zst");
-    packed(&write(dir.path(), "disk.img", &disk), &output, 2).unwrap();
+    let (_dir, disk, output, _) = packed_disk(2);
     let mut read = Vec::new();
     zstd::Decoder::new(File::open(&output).unwrap()).unwrap().read_to_end(&mut read).unwrap();
     assert!(read == disk, "the library reads something else");
@@ -76,10 +81,7 @@ fn any_zstd_tool_unpacks_it_to_the_same_bytes() {
 
 #[test]
 fn every_chunk_decodes_alone_with_the_indexed_digests() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = disk();
-    let output = dir.path().join("disk.zst");
-    let report = packed(&write(dir.path(), "disk.img", &disk), &output, 3).unwrap();
+    let (_dir, disk, output, report) = packed_disk(3);
     let (stored, text) = (fs::read(&output).unwrap(), fs::read(index_path(&output)).unwrap());
     let index = Index::parse(&text).unwrap();
     assert_eq!(report.index_digest.as_bytes(), Sha256::digest(&text).as_slice());
@@ -108,10 +110,7 @@ fn every_chunk_decodes_alone_with_the_indexed_digests() {
 
 #[test]
 fn the_seek_table_lists_every_frame_and_ends_the_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = disk();
-    let output = dir.path().join("disk.zst");
-    packed(&write(dir.path(), "disk.img", &disk), &output, 2).unwrap();
+    let (_dir, disk, output, _) = packed_disk(2);
     let stored = fs::read(&output).unwrap();
     let table = SeekTable::parse(&stored).unwrap();
     assert_eq!(table.frames.len(), 11);
@@ -234,9 +233,7 @@ fn a_disk_of_nothing_but_zeros_is_one_run() {
 
 #[test]
 fn inspect_says_what_an_index_says() {
-    let dir = tempfile::tempdir().unwrap();
-    let output = dir.path().join("disk.zst");
-    let report = packed(&write(dir.path(), "disk.img", &disk()), &output, 1).unwrap();
+    let (dir, _, output, report) = packed_disk(1);
     let Report::Index(index) = inspect(&report.index).unwrap() else { panic!("not seen as an index") };
     assert_eq!((index.digest, index.bmap), (report.index_digest.to_string(), false));
     assert_eq!((index.raw_bytes, index.data_bytes), (report.raw_bytes, 5 * CHUNK as u64));

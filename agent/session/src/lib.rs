@@ -23,6 +23,8 @@ mod shared;
 mod surroundings;
 mod target;
 mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod wire_status;
 
 pub use backoff::Backoff;

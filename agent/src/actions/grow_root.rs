@@ -1,7 +1,7 @@
 //! `growRoot`: the agent mounts the installed root, and the worker of the tools layer makes its partition and file system larger.
 
 use landfall_api::{
-    DiskFacts, ErrorCode, GrowRootResult, GrowRootSpec, Problem,
+    DiskFacts, ErrorCode, GrowRootSpec, Problem,
     message::{ActionKind, ActionResult, AssignedAction},
 };
 
@@ -9,28 +9,14 @@ use super::{
     Machine,
     chosen_disk::{changes, list, one},
     final_failure,
-    installed_root::{InstalledRoot, may_act, means_layout},
+    installed_root::{InstalledRoot, in_root, means_layout},
 };
-use crate::{
-    runner::{Failure, Job},
-    worker::{self, Surroundings},
-};
+use crate::runner::{Failure, Job};
 
 /// Grows it.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &GrowRootSpec) -> Result<ActionResult, Failure> {
-    let disks = list()?;
-    check(job, spec, &disks)?;
-    worker::ready(job, &|| may_act(job))?;
-    let root = InstalledRoot::open(machine, job, spec.disk.as_ref(), &[])?;
-    let around =
-        Surroundings { disks, target: Some(root.path()), system: root.disks.clone(), ..Surroundings::default() };
-    let done = worker::perform(job, around, &|| may_act(job));
-    // Also after a failure: what was changed is on the disk then.
-    let closed = root.close();
-    match done? {
-        ActionResult::GrowRoot(result) => Ok(ActionResult::GrowRoot(GrowRootResult { root_device: closed?, ..result })),
-        other => closed.map(|_| other),
-    }
+    check(job, spec, &list()?)?;
+    in_root(job, || Ok((InstalledRoot::open(machine, job, spec.disk.as_ref(), &[])?, Vec::new())))
 }
 
 /// The root is an image's: that of a layout has the size that its plan gives it, and every later action computes that plan again.

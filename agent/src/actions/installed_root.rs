@@ -3,15 +3,20 @@
 use std::path::Path;
 
 use landfall_api::{
+<<<<<<< HEAD
     DiskSelector, ErrorCode, Problem,
     message::{HiddenPoint, layout_before},
+=======
+    DiskSelector, ErrorCode, GrowRootResult, InstallBootloaderResult, Problem, SystemIdentityResult, UnpackResult,
+    message::{ActionKind, ActionResult, HiddenPoint},
+>>>>>>> cut/rest
 };
 
 use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};
 use crate::{
     rootfs::{Access, ReachError, System, Tree},
     runner::{Failure, Job},
-    worker,
+    worker::{self, Surroundings},
 };
 
 /// Where it is mounted meanwhile; the path contains the action's index, because branches run at the same time.
@@ -114,6 +119,31 @@ impl InstalledRoot {
         system.close().map_err(|e| io(&e, &device))?;
         Ok(device)
     }
+}
+
+/// Lets the worker of the tools layer act in the installed system that `open` mounts; what it did, with the root's device. The
+/// disks are touched only once the layer is there.
+pub(super) fn in_root(
+    job: &Job,
+    open: impl FnOnce() -> Result<(InstalledRoot, Vec<HiddenPoint>), Failure>,
+) -> Result<ActionResult, Failure> {
+    worker::ready(job, &|| may_act(job))?;
+    let disks = list()?;
+    let (root, hidden) = open()?;
+    let (target, system) = (Some(root.path()), root.disks.clone());
+    let around = Surroundings { disks, target, hidden, system, ..Surroundings::default() };
+    let done = worker::perform(job, around, &|| may_act(job));
+    // Also after a failure: what was changed is on the disk then.
+    let closed = root.close();
+    let (mut done, device) = (done?, closed?);
+    match &mut done {
+        ActionResult::Unpack(UnpackResult { root_device, .. })
+        | ActionResult::Identity(SystemIdentityResult { root_device, .. })
+        | ActionResult::GrowRoot(GrowRootResult { root_device, .. })
+        | ActionResult::InstallBootloader(InstallBootloaderResult { root_device, .. }) => *root_device = device,
+        _ => {}
+    }
+    Ok(done)
 }
 
 /// What the `storage` action before this one made, with everything that is mounted in it; its disks by kernel name.

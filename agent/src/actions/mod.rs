@@ -19,7 +19,7 @@ mod power;
 mod run_container;
 mod storage;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod unpack;
 mod wait;
 mod wipe;
@@ -73,6 +73,12 @@ impl Perform for Machine {
             if layout_commit::needed(&job).is_some() {
                 machine.clone().on_disks(job.clone(), layout_commit::perform).await?;
             }
+            // Each action is a type of its own, so no function can take any of them.
+            macro_rules! on_disks {
+                ($action:ident, $spec:ident) => {
+                    machine.on_disks(job, move |machine, job| $action::perform(machine, job, &$spec)).await
+                };
+            }
             match job.kind.clone() {
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
@@ -81,48 +87,20 @@ impl Perform for Machine {
                 // No disk is touched, so none is waited for.
                 ActionKind::Http(spec) => http::perform(job, spec).await,
                 ActionKind::Wait(spec) => wait::perform(job, spec).await,
-                ActionKind::WriteImage(spec) => {
-                    machine.on_disks(job, move |machine, job| write_image::perform(machine, job, &spec)).await
-                }
-                ActionKind::CloudInit(spec) => {
-                    machine.on_disks(job, move |machine, job| cloud_init::perform(machine, job, &spec)).await
-                }
-                ActionKind::Wipe(spec) => {
-                    machine.on_disks(job, move |machine, job| wipe::perform(machine, job, &spec)).await
-                }
-                ActionKind::Kexec(spec) => {
-                    machine.on_disks(job, move |machine, job| kexec::perform(machine, job, &spec)).await
-                }
-                ActionKind::Exec(spec) => {
-                    machine.on_disks(job, move |machine, job| exec::perform(machine, job, &spec)).await
-                }
-                ActionKind::Storage(spec) => {
-                    machine.on_disks(job, move |machine, job| storage::perform(machine, job, &spec)).await
-                }
-                ActionKind::Unpack(spec) => {
-                    machine.on_disks(job, move |machine, job| unpack::perform(machine, job, &spec)).await
-                }
-                ActionKind::InstallBootloader(spec) => {
-                    machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
-                }
-                ActionKind::EfiBoot(spec) => {
-                    machine.on_disks(job, move |machine, job| efi_boot::perform(machine, job, &spec)).await
-                }
-                ActionKind::Ignition(spec) => {
-                    machine.on_disks(job, move |machine, job| ignition::perform(machine, job, &spec)).await
-                }
-                ActionKind::GrowRoot(spec) => {
-                    machine.on_disks(job, move |machine, job| grow_root::perform(machine, job, &spec)).await
-                }
-                ActionKind::RunContainer(spec) => {
-                    machine.on_disks(job, move |machine, job| run_container::perform(machine, job, &spec)).await
-                }
-                ActionKind::Identity(spec) => {
-                    machine.on_disks(job, move |machine, job| identity::perform(machine, job, &spec)).await
-                }
-                ActionKind::WriteFile(spec) => {
-                    machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await
-                }
+                ActionKind::WriteImage(spec) => on_disks!(write_image, spec),
+                ActionKind::CloudInit(spec) => on_disks!(cloud_init, spec),
+                ActionKind::Wipe(spec) => on_disks!(wipe, spec),
+                ActionKind::Kexec(spec) => on_disks!(kexec, spec),
+                ActionKind::Exec(spec) => on_disks!(exec, spec),
+                ActionKind::Storage(spec) => on_disks!(storage, spec),
+                ActionKind::Unpack(spec) => on_disks!(unpack, spec),
+                ActionKind::InstallBootloader(spec) => on_disks!(install_bootloader, spec),
+                ActionKind::EfiBoot(spec) => on_disks!(efi_boot, spec),
+                ActionKind::Ignition(spec) => on_disks!(ignition, spec),
+                ActionKind::GrowRoot(spec) => on_disks!(grow_root, spec),
+                ActionKind::RunContainer(spec) => on_disks!(run_container, spec),
+                ActionKind::Identity(spec) => on_disks!(identity, spec),
+                ActionKind::WriteFile(spec) => on_disks!(write_file, spec),
             }
         })
     }

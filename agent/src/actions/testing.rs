@@ -74,6 +74,30 @@ pub(super) fn listed(name: &str, kind: ActionKind) -> AssignedAction {
     AssignedAction { name: name.into(), timeout: second, retry, branch: None, when: None, kind }
 }
 
+/// A workflow of these actions; each branch starts at one of these, with that attempt.
+pub(crate) fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
+    Assignment {
+        epoch: 1,
+        workflow_uid: Uuid::from_u128(1),
+        workflow_name: "run".into(),
+        machine_uid: Uuid::from_u128(2),
+        generation: 1,
+        lease: Duration::from_secs(600),
+        counts_from: None,
+        actions,
+        start_index: starts[0].0,
+        start_attempt: starts[0].1,
+        starts: starts.iter().map(|(index, attempt)| Start { index: *index, attempt: *attempt }).collect(),
+        earlier_runs: Vec::new(),
+        expected_receipts: Vec::new(),
+        results: Vec::new(),
+        person_authorised: true,
+        force: false,
+        tools: None,
+        precheck: true,
+    }
+}
+
 /// The first attempt at this action.
 pub(super) fn job(kind: ActionKind) -> Job {
     heard(kind).0
@@ -82,27 +106,7 @@ pub(super) fn job(kind: ActionKind) -> Job {
 /// The same, with what it reports.
 pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    let action = listed("step", kind.clone());
-    let run = Assignment {
-        epoch: 1,
-        workflow_uid: Uuid::from_u128(1),
-        workflow_name: "run".into(),
-        machine_uid: Uuid::from_u128(2),
-        generation: 1,
-        lease: Duration::from_secs(1),
-        counts_from: None,
-        actions: vec![action],
-        start_index: 0,
-        start_attempt: 1,
-        starts: vec![Start { index: 0, attempt: 1 }],
-        earlier_runs: Vec::new(),
-        expected_receipts: Vec::new(),
-        results: Vec::new(),
-        person_authorised: true,
-        force: false,
-        precheck: true,
-        tools: None,
-    };
+    let run = run_of(vec![listed("step", kind.clone())], &[(0, 1)]);
     let job = Job {
         action: ActionRef { workflow_uid: run.workflow_uid, action_index: 0, attempt: 1 },
         kind,

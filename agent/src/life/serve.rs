@@ -304,11 +304,8 @@ impl<'a> Server<'a> {
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::message::{ActionRef, EventBody, Identity, Vitals};
-    use landfall_session::{
-        AgentKey, BootClock, Credentials, Dial, Dialling, Host, Looking, Seen, Session, SessionConfig, Surroundings,
-        Target, Validity,
-    };
+    use landfall_api::message::{ActionRef, EventBody};
+    use landfall_session::testing;
     use tokio::{sync::oneshot, time::timeout};
 
     use super::*;
@@ -316,45 +313,9 @@ mod tests {
     /// Generous, because a loaded machine must not fail the test.
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A coordinator that never answers.
-    struct Nothing;
-
-    impl Dial for Nothing {
-        fn dial<'a>(&'a self, _: &'a Target, _: Validity, _: Option<&'a Credentials>) -> Dialling<'a> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    impl Host for Nothing {
-        fn look(&self) -> Looking<'_> {
-            Seen::disks(vec![], vec![]).at_once()
-        }
-        fn vitals(&self) -> Vitals {
-            Vitals { uptime: Duration::ZERO, peak_rss_bytes: 0 }
-        }
-    }
-
-    fn session() -> (SessionHandle, mpsc::Receiver<Instruction>) {
-        let pin = format!("sha256:{}", "00".repeat(32)).parse().unwrap();
-        let config = SessionConfig {
-            target: Target::new("https://127.0.0.1:1", vec![pin]).unwrap(),
-            credentials: Credentials::new(AgentKey::generate().unwrap(), Vec::new()),
-            software: String::new(),
-            identity: Identity { smbios_uuid: None, serial: String::new(), macs: Vec::new() },
-            boot_id: String::new(),
-            enrolled_at: Duration::ZERO,
-        };
-        let world = Surroundings {
-            dial: Arc::new(Nothing),
-            clock: BootClock::new(landfall_session::boot_time),
-            chance: Arc::new(|| 0),
-        };
-        Session::start_in(world, config, Arc::new(Nothing))
-    }
-
     #[tokio::test]
     async fn a_workflow_may_end_during_a_new_enrolment() {
-        let (session, _instructions) = session();
+        let (session, _instructions) = testing::session(0);
         let tail = Tail::default();
         let mut server = Server::new(&session, &Disks::watch(None), &tail);
         let (ends, ended) = oneshot::channel();
@@ -386,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn the_own_disk_boots_only_after_all_acks() {
         for informed in [true, false] {
-            let (session, _instructions) = session();
+            let (session, _instructions) = testing::session(0);
             let tail = Tail::default();
             if informed {
                 let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };

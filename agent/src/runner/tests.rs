@@ -12,9 +12,9 @@ use landfall_api::{
 };
 use landfall_session::{Reporting, SessionEnded, Unflushed};
 use tracing_subscriber::layer::SubscriberExt as _;
-use uuid::Uuid;
 
 use super::*;
+use crate::actions::testing::run_of;
 
 const BACKOFF: Duration = Duration::from_millis(20);
 
@@ -235,29 +235,6 @@ fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) ->
         branch: Some(branch.to_owned()).filter(|b| !b.is_empty()),
         when: None,
         kind,
-    }
-}
-
-fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
-    Assignment {
-        epoch: 1,
-        workflow_uid: Uuid::from_u128(1),
-        workflow_name: "run".into(),
-        machine_uid: Uuid::from_u128(2),
-        generation: 1,
-        lease: Duration::from_secs(600),
-        counts_from: None,
-        actions,
-        start_index: starts[0].0,
-        start_attempt: starts[0].1,
-        starts: starts.iter().map(|(index, attempt)| Start { index: *index, attempt: *attempt }).collect(),
-        earlier_runs: Vec::new(),
-        expected_receipts: Vec::new(),
-        results: Vec::new(),
-        person_authorised: true,
-        force: false,
-        tools: None,
-        precheck: true,
     }
 }
 

@@ -111,23 +111,14 @@ mod tests {
         sync::Mutex,
     };
 
-    use landfall_api::message::{ActionResult, WorkerReady};
-    use landfall_proto::{PROTOCOL, delimited};
+    use landfall_api::message::ActionResult;
+    use landfall_proto::PROTOCOL;
 
     use super::*;
-    use crate::inside::testing::{root, shell_as_init, with_programs};
-
-    fn bytes(reports: &[WorkerReport]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for report in reports {
-            delimited::write(&mut bytes, &worker::Report::from(report.clone())).unwrap();
-        }
-        bytes
-    }
-
-    fn ready() -> WorkerReport {
-        WorkerReport::Ready(WorkerReady { protocol: PROTOCOL, software: "1.2.3".into() })
-    }
+    use crate::{
+        inside::testing::{root, shell_as_init, with_programs},
+        worker::relay::tests::{bytes, ready},
+    };
 
     #[test]
     fn a_worker_prints_no_secret() {
@@ -143,7 +134,7 @@ mod tests {
         let program = root.join(ToolsManifest::WORKER);
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(root.join("first"), bytes(&[ready()])).unwrap();
+        fs::write(root.join("first"), bytes(&[ready(PROTOCOL)])).unwrap();
         fs::write(root.join("last"), bytes(&[WorkerReport::Finished(ActionResult::Hold)])).unwrap();
         let job = worker::Job { disks_json: "[]".into(), uefi: true, ..worker::Job::default() };
         let target = root.join("system");

@@ -85,7 +85,7 @@ fn next(reports: &mut impl Read) -> Result<WorkerReport, RelayError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use landfall_api::{
         ErrorCode, Problem,
         message::{LayoutMount, LogLevel},
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn ready(protocol: u32) -> WorkerReport {
+    pub(in crate::worker) fn ready(protocol: u32) -> WorkerReport {
         WorkerReport::Ready(WorkerReady { protocol, software: "1.2.3".into() })
     }
 
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    fn bytes(reports: &[WorkerReport]) -> Vec<u8> {
+    pub(in crate::worker) fn bytes(reports: &[WorkerReport]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for report in reports {
             delimited::write(&mut bytes, &worker::Report::from(report.clone())).unwrap();

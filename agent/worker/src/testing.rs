@@ -34,6 +34,13 @@ pub(crate) fn caged_in(cage: &Path, work: impl FnOnce() + Send) {
     thread::scope(|scope| scope.spawn(entered).join().unwrap_or_else(|panic| resume_unwind(panic)));
 }
 
+/// Writes a file of the new system in a cage, and makes the directories above it.
+pub(crate) fn put(path: &str, text: &str) {
+    let path = Path::new("/root").join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
 /// A namespace of its own: what is mounted in there is nowhere else. The root must be a mount for that.
 fn enter(cage: &Path) -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;

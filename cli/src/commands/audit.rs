@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use landfall_api::API_PATH;
 use landfall_client::Client;
 use serde_json::Value;
@@ -44,12 +44,7 @@ fn position(rows: &[Value]) -> Option<u64> {
 }
 
 async fn read(client: &Client, after: u64, limit: u32) -> Result<Vec<Value>, Failure> {
-    let mut lines = client.audit(after, limit, false).await?;
-    let mut rows = Vec::new();
-    while let Some(row) = lines.next().await {
-        rows.push(row?);
-    }
-    Ok(rows)
+    Ok(client.audit(after, limit, false).await?.try_collect().await?)
 }
 
 /// The last entries. The log is read from its beginning; the coordinator bounds it, and only so many are held here.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::StreamExt;
+use futures::TryStreamExt;
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
 use landfall_client::{Client, Scope};
 
@@ -138,12 +138,7 @@ async fn subject(client: &Client, subject: &str) -> Result<(Kind, String, Vec<Ev
 }
 
 pub(crate) async fn of(client: &Client, kind: Kind, name: &str) -> Result<Vec<EventRecord>, Failure> {
-    let mut lines = client.events(kind, name).await?;
-    let mut records = Vec::new();
-    while let Some(record) = lines.next().await {
-        records.push(record?);
-    }
-    Ok(records)
+    Ok(client.events(kind, name).await?.try_collect().await?)
 }
 
 pub(crate) fn columns(records: &[EventRecord]) -> Columns {

@@ -20,7 +20,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// What decoding an xz stream may take, bytes; `xz -9` declares 64 MiB.
 const XZ_MEMORY_MAX: u64 = 512 << 20;
 /// Enough for every magic number below.
-const HEAD: usize = 16;
+const HEAD: u64 = 16;
 const READ_AHEAD: usize = 1 << 18;
 
 /// Formats that are refused by name rather than packed as raw disks, each with the command that converts it.
@@ -68,9 +68,8 @@ impl Source {
     }
 
     fn new(mut input: impl Read + Send + 'static, seekable: Option<(File, u64)>) -> io::Result<Self> {
-        let mut head = vec![0; HEAD];
-        let got = fill(&mut input, &mut head)?;
-        head.truncate(got);
+        let mut head = Vec::new();
+        input.by_ref().take(HEAD).read_to_end(&mut head)?;
         if let Some((_, why)) = REFUSED.iter().find(|(magic, _)| head.starts_with(magic)) {
             return Err(io::Error::other(*why));
         }
@@ -118,12 +117,12 @@ impl Source {
                 *at += length;
             }
             Self::Stream(stream) => {
-                buffer.resize(chunk, 0);
-                let got = fill(stream, buffer)?;
-                if got == 0 {
+                // What is reserved is all that the read takes: a chunk has its bound.
+                buffer.clear();
+                buffer.reserve_exact(chunk);
+                if stream.take(chunk as u64).read_to_end(buffer)? == 0 {
                     return Ok(None);
                 }
-                buffer.truncate(got);
             }
         }
         Ok(Some(if all_zero(buffer) { Piece::Zeros(buffer.len() as u64) } else { Piece::Data }))
@@ -144,17 +143,4 @@ fn data_from(file: &File, at: u64, size: u64) -> u64 {
 fn all_zero(bytes: &[u8]) -> bool {
     // Each byte equals the next, and the first is zero: one comparison of memory, which is as fast as it gets.
     bytes.first().is_none_or(|first| *first == 0) && bytes.get(1..).is_none_or(|rest| rest == &bytes[..rest.len()])
-}
-
-fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match input.read(&mut buffer[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }

@@ -5,7 +5,7 @@ mod disk;
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, thread};
 
-use self::disk::{Disk, Missing, Part, alone, install, run, small_directory, where_possible};
+use self::disk::{Disk, Missing, Part, install, run, small_directory, where_possible};
 use super::*;
 
 const SEED: &str = "/var/lib/cloud/seed/nocloud/user-data";
@@ -42,7 +42,6 @@ fn has_seed(root: &Path, path: &str) -> bool {
 #[test]
 fn a_kept_system_is_neither_taken_nor_touched() {
     where_possible(|| {
-        let _one = alone()?;
         let old = Part { label: "old", is_root_type: true, mib: 32 };
         let disk = Disk::new(512, &[old, part("root", 32)])?;
         for number in [1, 2] {
@@ -67,7 +66,6 @@ fn a_kept_system_is_neither_taken_nor_touched() {
 #[test]
 fn looking_for_a_root_writes_nothing() {
     where_possible(|| {
-        let _one = alone()?;
         for (kind, mib) in [("ext4", 32), ("xfs", 304), ("btrfs", 128)] {
             let disk = Disk::new(512, &[part("data", mib)])?;
             disk.format(1, kind)?;
@@ -93,7 +91,6 @@ fn looking_for_a_root_writes_nothing() {
 #[test]
 fn the_seed_lands_where_the_running_system_has_var() {
     where_possible(|| {
-        let _one = alone()?;
         for sector in [512, 4096] {
             for (kind, mib) in [("ext4", 32), ("xfs", 304)] {
                 let disk = Disk::new(sector, &[part("root", mib), part("var", mib)])?;
@@ -112,7 +109,6 @@ fn the_seed_lands_where_the_running_system_has_var() {
 #[test]
 fn what_can_be_mounted_is_and_the_rest_is_named() {
     where_possible(|| {
-        let _one = alone()?;
         let disk = Disk::new(512, &[part("root", 32), part("var", 32)])?;
         disk.format(1, "ext4")?;
         disk.format(2, "ext4")?;
@@ -135,7 +131,6 @@ fn what_can_be_mounted_is_and_the_rest_is_named() {
 #[test]
 fn a_var_that_cannot_be_mounted_is_refused_by_name() {
     where_possible(|| {
-        let _one = alone()?;
         let disk = Disk::new(512, &[part("root", 32), part("pv", 8)])?;
         disk.format(1, "ext4")?;
         let mut pv = vec![0; 4096];
@@ -179,7 +174,6 @@ fn with_subvolumes(disk: &Disk, root: &str) -> Result<(), Missing> {
 #[test]
 fn the_subvolume_that_the_system_names_is_its_root() {
     where_possible(|| {
-        let _one = alone()?;
         for root in ["@rootfs", "zroot"] {
             let disk = Disk::new(512, &[part("root", 128)])?;
             with_subvolumes(&disk, root)?;
@@ -199,7 +193,6 @@ fn the_subvolume_that_the_system_names_is_its_root() {
 #[test]
 fn two_disks_with_one_image_are_seeded_at_once() {
     where_possible(|| {
-        let _one = alone()?;
         for (kind, mib) in [("xfs", 304), ("btrfs", 128), ("ext4", 32)] {
             let disk = Disk::new(512, &[part("root", mib)])?;
             if kind == "btrfs" {
@@ -235,7 +228,6 @@ fn two_disks_with_one_image_are_seeded_at_once() {
 #[test]
 fn a_kept_var_is_mounted_where_the_image_says_so() {
     where_possible(|| {
-        let _one = alone()?;
         let disk = Disk::new(512, &[part("root", 32), part("var", 32)])?;
         disk.format(1, "ext4")?;
         disk.format(2, "ext4")?;
@@ -252,7 +244,6 @@ fn a_kept_var_is_mounted_where_the_image_says_so() {
 #[test]
 fn a_write_that_the_disk_refused_fails_the_close() {
     where_possible(|| {
-        let _one = alone()?;
         // The disk's file cannot hold what the disk says it can.
         let full = small_directory(24)?;
         let file = tempfile::NamedTempFile::new_in(full.0.path()).unwrap();
@@ -273,7 +264,6 @@ fn a_write_that_the_disk_refused_fails_the_close() {
 #[test]
 fn a_labelled_partition_is_found_written_and_unmounted() {
     where_possible(|| {
-        let _one = alone()?;
         for (kind, mib, label) in [("ext4", 32, "boot"), ("btrfs", 128, "OEM")] {
             let disk = Disk::new(512, &[part("root", 32), part("old", mib), part("new", mib)])?;
             disk.format(1, "ext4")?;

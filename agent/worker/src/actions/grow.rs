@@ -305,6 +305,10 @@ mod tests {
             Ok(machine)
         }
 
+        fn unless_skipped(kind: &str, force: &str) -> Option<Self> {
+            Self::new(kind, force).inspect_err(|why| eprintln!("SKIPPED: {kind} cannot be tried here: {why}")).ok()
+        }
+
         fn size(&self) -> u64 {
             let found = statvfs(self.target.path()).unwrap();
             found.blocks() * found.fragment_size()
@@ -351,13 +355,7 @@ mod tests {
         let root = |kind| Mounted { kind, source: "/dev/sda1" };
         let known = ["ext4", "xfs", "btrfs"].map(|kind| program_for(&root(kind)).unwrap());
         assert_eq!(known, ["resize2fs", "xfs_growfs", "btrfs"]);
-        let machine = match Machine::new("xfs", "-f") {
-            Ok(machine) => machine,
-            Err(why) => {
-                eprintln!("SKIPPED: it cannot be tried here: {why}");
-                return;
-            }
-        };
+        let Some(machine) = Machine::unless_skipped("xfs", "-f") else { return };
         let (job, report) =
             (testing::job(ActionKind::GrowRoot(GrowRootSpec::default())), Reporter::new(std::io::sink()));
         let context = Context { job: &job, report: &report, target: machine.target.path() };
@@ -368,13 +366,7 @@ mod tests {
 
     #[test]
     fn only_a_disk_of_the_installed_system_is_grown() {
-        let machine = match Machine::new("xfs", "-f") {
-            Ok(machine) => machine,
-            Err(why) => {
-                eprintln!("SKIPPED: it cannot be tried here: {why}");
-                return;
-            }
-        };
+        let Some(machine) = Machine::unless_skipped("xfs", "-f") else { return };
         let spec = GrowRootSpec::default();
         let (mut job, report) = (testing::job(ActionKind::GrowRoot(spec)), Reporter::new(std::io::sink()));
         job.purpose = Purpose::Perform { system: vec!["sdz".into()] };
@@ -387,13 +379,7 @@ mod tests {
     #[test]
     fn a_mounted_root_grows_by_size_and_to_the_end() {
         for (kind, force) in [("ext4", "-F"), ("xfs", "-f"), ("btrfs", "-f")] {
-            let machine = match Machine::new(kind, force) {
-                Ok(machine) => machine,
-                Err(why) => {
-                    eprintln!("SKIPPED: {kind} cannot be tried here: {why}");
-                    continue;
-                }
-            };
+            let Some(machine) = Machine::unless_skipped(kind, force) else { continue };
             let at = |name: &str| machine.target.path().join(name);
             fs::write(at("before"), "x").unwrap();
             let small = machine.size();

@@ -17,6 +17,23 @@ fn tools_are_there() -> bool {
     there
 }
 
+/// A recipe of an ext4 root, which a test changes.
+fn recipe(root: &Path) -> Recipe<'_> {
+    Recipe {
+        root,
+        label: "mini",
+        seed: Seed::new("test"),
+        sector: Sector::Bytes512,
+        root_fs: RootFs::Ext4,
+        root_mib: 16,
+        var: None,
+        esp_mib: 8,
+        grub: Path::new("/usr/lib/grub"),
+        level: 3,
+        keep_raw: true,
+    }
+}
+
 fn root(dir: &Path) -> PathBuf {
     let root = dir.join("root");
     fs::create_dir_all(root.join("boot/grub")).unwrap();
@@ -40,20 +57,7 @@ fn the_same_recipe_gives_the_same_disk() {
     let make = |name: &str| {
         let out = dir.path().join(name);
         fs::create_dir(&out).unwrap();
-        let recipe = Recipe {
-            root: &root,
-            label: "mini",
-            seed: Seed::new("test"),
-            sector: Sector::Bytes512,
-            root_fs: RootFs::Ext4,
-            root_mib: 16,
-            var: None,
-            esp_mib: 8,
-            grub: Path::new("/usr/lib/grub"),
-            level: 3,
-            keep_raw: true,
-        };
-        (assemble(&recipe, &out).unwrap(), out)
+        (assemble(&recipe(&root), &out).unwrap(), out)
     };
     let ((one, out), (two, _)) = (make("one"), make("two"));
     assert_eq!(one, two);
@@ -82,20 +86,8 @@ fn a_disk_for_large_sectors_has_them_everywhere() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let recipe = Recipe {
-        root: &root(dir.path()),
-        label: "mini",
-        seed: Seed::new("test"),
-        sector: Sector::Bytes4096,
-        root_fs: RootFs::Ext4,
-        root_mib: 16,
-        var: None,
-        esp_mib: 8,
-        grub: Path::new("/usr/lib/grub"),
-        level: 3,
-        keep_raw: true,
-    };
-    assemble(&recipe, dir.path()).unwrap();
+    let root = root(dir.path());
+    assemble(&Recipe { sector: Sector::Bytes4096, ..recipe(&root) }, dir.path()).unwrap();
     let disk = fs::read(dir.path().join(RAW)).unwrap();
     assert_eq!(&disk[4096..4104], b"EFI PART");
     assert!(disk[..440].iter().all(|byte| *byte == 0), "boot code that no BIOS can run");
@@ -112,19 +104,7 @@ fn a_disk_for_large_sectors_has_them_everywhere() {
 #[test]
 fn a_root_without_a_boot_menu_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let recipe = Recipe {
-        root: dir.path(),
-        label: "x",
-        seed: Seed::new("x"),
-        sector: Sector::Bytes512,
-        root_fs: RootFs::Ext4,
-        root_mib: 8,
-        var: None,
-        esp_mib: 8,
-        grub: dir.path(),
-        level: 1,
-        keep_raw: false,
-    };
+    let recipe = Recipe { grub: dir.path(), ..recipe(dir.path()) };
     assert!(matches!(assemble(&recipe, dir.path()), Err(AssembleError::NoMenu(_))));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -159,19 +139,7 @@ fn other_roots_and_a_separate_var_hold_their_files() {
     ] {
         let out = dir.path().join(format!("{root_fs:?}"));
         fs::create_dir(&out).unwrap();
-        let recipe = Recipe {
-            root: &root,
-            label: "r",
-            seed: Seed::new("test"),
-            sector: Sector::Bytes512,
-            root_fs,
-            root_mib: 320,
-            var: Some((&var, 16)),
-            esp_mib: 8,
-            grub: Path::new("/usr/lib/grub"),
-            level: 1,
-            keep_raw: true,
-        };
+        let recipe = Recipe { root_fs, root_mib: 320, var: Some((&var, 16)), level: 1, ..recipe(&root) };
         match assemble(&recipe, &out) {
             Err(AssembleError::Mount(error)) => {
                 eprintln!("SKIPPED: {root_fs:?}: {error}");

@@ -49,8 +49,7 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)), "after {wiped}: {found:?}");
 
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, INSTALL).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)

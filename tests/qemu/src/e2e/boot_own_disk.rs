@@ -1,7 +1,6 @@
 //! d: an installed machine boots its own disk, with the coordinator up and with it stopped, and nothing is installed.
 
 use anyhow::ensure;
-use landfall_api::WorkflowPhase;
 use landfall_lab::Firmware;
 
 use super::Context;
@@ -11,9 +10,7 @@ pub(super) async fn second_power_on(context: Context, firmware: Firmware) -> any
     let mut scene = Scene::start(context).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, _) = scene.install(&mut machine).await?;
     require_installed(&machine, &workflow)?;
     let before = receipt(&machine)?;
 

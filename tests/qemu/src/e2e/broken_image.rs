@@ -21,8 +21,7 @@ pub(super) async fn cut_in_half(context: Context) -> anyhow::Result<()> {
     server.set([(file.clone(), half)]).await?;
     let mut machine = scene.described(scene.ordinary("m1")).await?;
     scene.template(&server.url(&file)).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
 
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Failed).await?;
     let status = workflow.status.context("a workflow without a status")?;
@@ -41,9 +40,7 @@ pub(super) async fn cut_in_half(context: Context) -> anyhow::Result<()> {
 
     server.set([]).await?;
     machine.power_cut().await;
-    let again = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let again = scene.wait_end(&again, WorkflowPhase::Succeeded).await?;
+    let (again, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
     require_installed(&machine, &again)
 }

@@ -2,7 +2,6 @@
 //! by Debian's cloud-init; and a config that Debian's Ignition reads.
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_image::disk;
 use landfall_lab::artefacts::OsImage;
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Machine, Network};
@@ -76,9 +75,7 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, "said: all", BOOT).await?;
     ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
     says(
@@ -152,9 +149,7 @@ pub(super) async fn by_ignition(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, "said: all", BOOT).await?;
     let key = format!("said: key {KEY}");
     let wanted = [

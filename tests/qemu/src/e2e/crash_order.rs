@@ -35,8 +35,7 @@ pub(super) async fn replayed(context: Context) -> anyhow::Result<()> {
     copy(machine.disk(0).path(), &old)?;
 
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
+    let (workflow, _) = scene.begin(&mut machine).await?;
     let written = |w: &landfall_api::Workflow| {
         let first = w.status.as_ref().and_then(|s| s.actions.first());
         first.is_some_and(|action| matches!(action.state, ActionState::Succeeded | ActionState::Failed))

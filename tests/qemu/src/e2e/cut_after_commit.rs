@@ -4,24 +4,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
+use landfall_lab::Machine;
 use landfall_lab::faulty::Notice;
-use landfall_lab::{FileFault, Machine};
 
 use super::Context;
+use super::paused::Paused;
 use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 
 pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     let mut scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let last_byte = scene.image().stored_bytes - 1;
-    server.set([(file.clone(), FileFault { pause_at: Some(last_byte), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::at(&scene, scene.image().stored_bytes - 1).await?;
     let mut machine = scene.described(scene.ordinary("m1")).await?;
-    scene.template(&server.url(&file)).await?;
+    scene.template(&url).await?;
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
     machine.power_on().await?;
-    server.wait(mark, &Notice::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
     scene.wait_began(&machine, &workflow).await?;
 
     // The coordinator is down when the last byte arrives and the agent commits on its lease.

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_image::disk::{self, filesystem::RootFs, layout::Sector, seed::Seed};
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Machine, Network};
 use serde_json::json;
@@ -88,9 +87,7 @@ pub(super) async fn to_phone_home(context: Context, firmware: Firmware, layout: 
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     let said = format!("{SAYS} {}", layout.mounts());
     machine.wait_serial(power_on, &said, BOOT).await?;
     ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_lab::Firmware;
 use serde_json::json;
 
@@ -49,12 +48,10 @@ pub(super) async fn inside_the_new_system(context: Context) -> anyhow::Result<()
         { "name": "off", "powerOff": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
-    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, _) = scene.install(&mut machine).await?;
     machine.wait_off(BOOT).await?;
 
-    let logs = scene.landfall(&["logs", &workflow]).await?;
+    let logs = scene.landfall(&["logs", &workflow.metadata.name]).await?;
     for line in [
         "| this is attempt 0 with ***",
         "| no luck the first time",
@@ -65,7 +62,7 @@ pub(super) async fn inside_the_new_system(context: Context) -> anyhow::Result<()
         ensure!(logs.contains(line), "landfall logs does not show \"{line}\":\n{logs}");
     }
     ensure!(!logs.contains("survived"), "the script outlived its own signal:\n{logs}");
-    let events = scene.landfall(&["events", &format!("workflow/{workflow}")]).await?;
+    let events = scene.landfall(&["events", &format!("workflow/{}", workflow.metadata.name)]).await?;
     ensure!(
         events.contains("the program ended with exit code 143 (SIGTERM)"),
         "no event states why the script failed:\n{events}"

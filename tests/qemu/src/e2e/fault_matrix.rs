@@ -4,7 +4,6 @@
 //! `cargo test -p landfall-disk --test all fault_matrix` has the whole matrix without a guest's driver.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -16,6 +15,7 @@ use serde_json::json;
 
 use super::Context;
 use super::scene::{BOOT, INSTALL, RECEIPT_AT, Scene};
+use super::tools::{run, text};
 
 const NAME: &str = "small.img";
 /// Bytes of each disk, and of the image; its one partition covers all between the first and the last MiB.
@@ -260,8 +260,6 @@ fn made(directory: &Path) -> anyhow::Result<OsImage> {
     image.resize(usize::try_from(IMAGE)?, 0);
     std::fs::write(&path, image)?;
     let place = format!("--new=1:{}:{}", PARTITION.start / 512, PARTITION.end / 512 - 1);
-    let made = Command::new("sgdisk").args([&place, "--change-name=1:root"]).arg(&path).output();
-    let made = made.context("cannot run sgdisk")?;
-    ensure!(made.status.success(), "sgdisk: {}", String::from_utf8_lossy(&made.stderr));
+    run("sgdisk", &[&place, "--change-name=1:root", &text(&path)])?;
     Ok(OsImage::measure(&path)?)
 }

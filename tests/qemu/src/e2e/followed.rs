@@ -1,18 +1,19 @@
 //! n: what a person sees of a workflow. Before the request: what is on the disk that it will destroy. Then its log lines arrive live; a stop interrupts the write, leaves a disk
 //! that does not boot, and names the person; `landfall describe` shows a failure within seconds of the disk's error.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::faulty::Notice;
-use landfall_lab::{DiskFault, FileFault, Firmware, Machine, Mark};
+use landfall_lab::{DiskFault, Firmware, Machine, Mark};
 use serde_json::json;
 
 use super::Context;
+use super::paused::Paused;
 use super::raw::{decode, sector_of_data};
 use super::scene::{INSTALL, Scene};
+use super::tools::{run, text};
 
 /// The old system on the disk: where its partition is, bytes, and the label of its file system (xfs_format.h: `sb_fname`).
 const OLD_AT: u64 = 1 << 20;
@@ -30,12 +31,9 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || decode(&stored, &to)).await??;
     let bad = sector_of_data(&raw)?;
     let scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let half = scene.image().stored_bytes / 2;
-    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(Firmware::Bios)).await?;
-    scene.template(&server.url(&file)).await?;
+    scene.template(&url).await?;
     old_system(&machine)?;
     let hold = json!([{ "name": "wait", "hold": { "message": "until a person has looked" } }]);
     scene.actions("look", hold).await?;
@@ -67,7 +65,7 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
 
     // Its lines come while it runs: the write stands still at the image's middle, and cannot have ended.
     let (mut following, lines) = scene.landfall_follows(&["logs", "-f", &run], "logs")?;
-    server.wait(mark, &Notice::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
     // What was sent may still be on its way; the first of it is taken in once the old content is gone.
     let writing = |w: &Workflow| {
         let action = w.status.as_ref().and_then(|s| s.actions.first());
@@ -133,9 +131,7 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
 fn old_system(machine: &Machine) -> anyhow::Result<()> {
     let disk = machine.disk(0);
     let place = format!("--new=1:{}:{}", OLD_AT / 512, (OLD_AT + OLD_BYTES) / 512 - 1);
-    let made = Command::new("sgdisk").args([&place, "--change-name=1:old data"]).arg(disk.path()).output();
-    let made = made.context("cannot run sgdisk")?;
-    ensure!(made.status.success(), "sgdisk: {}", String::from_utf8_lossy(&made.stderr));
+    run("sgdisk", &[&place, "--change-name=1:old data", &text(disk.path())])?;
     disk.write(OLD_AT, b"XFSB")?;
     disk.write(OLD_AT + XFS_LABEL, LABEL.as_bytes())?;
     Ok(())

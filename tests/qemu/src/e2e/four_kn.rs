@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_image::disk::{self, filesystem::RootFs, layout::Sector, seed::Seed};
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Machine, Network};
 use serde_json::json;
@@ -34,9 +33,7 @@ pub(super) async fn to_phone_home(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
     ensure!(workflow.status.is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
     ensure!(machine.disk(0).read(4096, 8)? == b"EFI PART", "the table does not count in 4096-byte sectors");

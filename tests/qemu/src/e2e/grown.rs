@@ -31,8 +31,7 @@ pub(super) async fn to_the_end(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, INSTALL).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     let logs = scene.landfall(&["logs", &workflow.metadata.name]).await?;

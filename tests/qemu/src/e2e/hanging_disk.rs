@@ -3,22 +3,19 @@
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ConditionStatus, ConditionType, Reason, WorkflowPhase};
-use landfall_lab::faulty::Notice;
-use landfall_lab::{DiskBus, FileFault};
+use landfall_lab::DiskBus;
 use serde_json::json;
 
 use super::Context;
+use super::paused::Paused;
 use super::scene::{BOOT, DISK_BYTES, INSTALL, Scene, require_installed};
 
 pub(super) async fn beside_a_healthy_one(context: Context) -> anyhow::Result<()> {
     let mut scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let half = scene.image().stored_bytes / 2;
-    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
     let mut machine = scene.described(scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio)).await?;
     let healthy = &machine.spec().disks[0].serial;
-    let image = json!({ "url": server.url(&file), "digest": scene.image().digest });
+    let image = json!({ "url": url, "digest": scene.image().digest });
     let actions = json!([
         { "name": "write", "writeImage": { "disk": { "serial": healthy }, "image": image } },
         { "name": "seed", "cloudInit": { "phoneHome": { "enabled": false } } },
@@ -32,7 +29,7 @@ pub(super) async fn beside_a_healthy_one(context: Context) -> anyhow::Result<()>
     machine.wait_serial(power_on, "enrolled as", BOOT).await?;
     machine.hang_disk(1).await?;
 
-    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
     let seen = scene.coordinator.api().machine(machine.name()).await?;
     let conditions = seen.status.context("a machine without a status")?.conditions;
     let known = conditions.iter().find(|c| c.kind == ConditionType::DisksKnown).context("no condition DisksKnown")?;

@@ -1,7 +1,6 @@
 //! z: a root tar becomes a machine with `identity` alone: it starts with its own name, account, key, machine-id and fixed address.
 
 use anyhow::ensure;
-use landfall_api::WorkflowPhase;
 use landfall_lab::{DiskBus, Firmware, Machine, Network};
 use serde_json::json;
 
@@ -49,9 +48,7 @@ pub(super) async fn without_cloud_init(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.apply("Template", "install", json!({ "successOn": "reboot", "actions": actions })).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, "said: all", BOOT).await?;
 
     let lines = machine.serial().lines_since(power_on);

@@ -1,7 +1,7 @@
 //! a, b: power-on to phone-home, on either firmware.
 
 use anyhow::ensure;
-use landfall_api::{MachinePhase, WorkflowPhase};
+use landfall_api::MachinePhase;
 use landfall_lab::{Firmware, Mark};
 
 use super::Context;
@@ -19,9 +19,7 @@ pub(super) async fn to_phone_home(context: Context, firmware: Firmware) -> anyho
     let scene = Scene::start(context).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
 
     let mac = machine.mac().to_owned();

@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
-use landfall_lab::faulty::Notice;
-use landfall_lab::{DiskBus, FaultyHttp, FileFault, Firmware, Machine, efi_order, put_first};
+use landfall_lab::{DiskBus, FaultyHttp, Firmware, Machine, efi_order, put_first};
 
 use serde_json::json;
 
 use super::Context;
+use super::paused::Paused;
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene, require_installed};
 
 /// A machine in the middle of its write: the image's server has sent half and waits.
@@ -20,16 +20,13 @@ struct Midway {
 
 async fn midway(context: Context, firmware: Firmware) -> anyhow::Result<Midway> {
     let scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let half = scene.image().stored_bytes / 2;
-    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
-    scene.template(&server.url(&file)).await?;
+    scene.template(&url).await?;
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
     machine.power_on().await?;
-    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
     scene.wait_began(&machine, &workflow).await?;
     ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature in mid-write");
     Ok(Midway { scene, server, machine, workflow })
@@ -79,8 +76,7 @@ pub(super) async fn disk_starts_early(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, "hangs now", INSTALL).await?;
     machine.power_cut().await;
 
@@ -102,19 +98,16 @@ pub(super) async fn disk_starts_early(context: Context) -> anyhow::Result<()> {
 /// The power goes in mid-write, and at the next start the other disk has the name that the selector asks for.
 pub(super) async fn disk_names_change(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let half = scene.image().stored_bytes / 2;
-    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
     let builder = scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio).firmware(Firmware::Bios);
     let mut machine = scene.described(builder).await?;
-    let image = json!({ "url": server.url(&file), "digest": scene.image().digest });
+    let image = json!({ "url": url, "digest": scene.image().digest });
     let actions = json!([{ "name": "write", "writeImage": { "disk": { "name": "vda" }, "image": image } }]);
     scene.actions("install", actions).await?;
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
     machine.power_on().await?;
-    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
     scene.wait_began(&machine, &workflow).await?;
     machine.power_cut().await;
 

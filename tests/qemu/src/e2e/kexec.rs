@@ -25,8 +25,7 @@ pub(super) async fn past_the_firmware(context: Context, firmware: Firmware) -> a
         { "name": "jump", "kexec": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, ENROLLED, INSTALL).await?;
     // From here on a reset by the guest ends QEMU, and with it every wait below.
     machine.off_at_reboot().await?;

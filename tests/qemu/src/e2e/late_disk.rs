@@ -22,8 +22,7 @@ pub(super) async fn plugged_in(context: Context) -> anyhow::Result<()> {
         let builder = Machine::builder(&format!("m{at}")).firmware(Firmware::Bios);
         let mut machine = scene.described(builder.disk(DISK_BYTES, DiskBus::Scsi)).await?;
         server.set([(file.clone(), FileFault { pause_at: Some(0), ..FileFault::default() })]).await?;
-        let workflow = scene.provision(&machine).await?;
-        let power_on = machine.power_on().await?;
+        let (workflow, power_on) = scene.begin(&mut machine).await?;
         machine.wait_serial(power_on, "is PID 1", BOOT).await?;
         // The delay is what is tested, not a wait for something.
         tokio::time::sleep(late).await;

@@ -163,9 +163,7 @@ const SOME: u64 = 64 << 20;
 pub(super) async fn cut_in_each_action(context: Context) -> anyhow::Result<()> {
     let storage = json!({ "disks": [{ "partitions": [{ "role": "biosBoot" }, { "role": "root" }] }] });
     let (scene, mut machine) = described(context, Firmware::Bios, &storage).await?;
-    let workflow = scene.provision(&machine).await?;
-
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, "mkfs.ext4", INSTALL).await?;
     machine.power_cut().await;
 
@@ -209,8 +207,7 @@ pub(super) async fn on_luks(context: Context) -> anyhow::Result<()> {
     });
     let (scene, mut machine) = described(context, Firmware::Uefi, &storage).await?;
     scene.apply("Secret", "disk", json!({ "data": { "system": PASSPHRASE }, "machines": ["m1"] })).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, ASKS, INSTALL * 2).await?;
     machine.type_line("not the passphrase").await?;
     machine.wait_serial(power_on, "bad password or options", BOOT).await?;
@@ -254,9 +251,7 @@ async fn described(context: Context, firmware: Firmware, storage: &Value) -> any
 
 /// From power-on until the installed system has phoned home.
 async fn installed(scene: &Scene, machine: &mut Machine) -> anyhow::Result<(Workflow, Mark)> {
-    let workflow = scene.provision(machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(machine).await?;
     ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
     Ok((workflow, power_on))
 }

@@ -25,6 +25,7 @@ mod layout;
 mod oci_root;
 mod one_btrfs;
 mod passed;
+mod paused;
 mod power_loss;
 mod proxy_dhcp;
 mod raw;

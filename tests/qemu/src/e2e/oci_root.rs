@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_lab::artefacts::OsImage;
 use landfall_lab::{DiskBus, Firmware, Machine, Network, Registry, RegistryStorage};
 use serde_json::json;
@@ -45,9 +44,7 @@ pub(super) async fn by_systemd_boot(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
     for said in ["said: 1 root, 1 home", "said: of the second layer, 0 removed", "said: yes", LOGIN] {
         machine.wait_serial(power_on, said, BOOT).await?;
     }

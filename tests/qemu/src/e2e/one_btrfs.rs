@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_lab::artefacts::OsImage;
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Machine, Network};
 use serde_json::json;
@@ -43,9 +42,7 @@ pub(super) async fn seeded_at_once(context: Context) -> anyhow::Result<()> {
     }
     actions.push(json!({ "name": "off", "powerOff": {} }));
     scene.actions("install", actions.into()).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
-    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    scene.install(&mut machine).await?;
     machine.wait_off(BOOT).await?;
     for (disk, branch) in ["a", "b"].into_iter().enumerate() {
         let partition = scene.context.dir.join(format!("root-{branch}.raw"));

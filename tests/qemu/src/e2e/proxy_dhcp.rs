@@ -1,7 +1,6 @@
 //! c: ProxyDHCP beside the network's own DHCP server.
 
 use anyhow::ensure;
-use landfall_api::WorkflowPhase;
 use landfall_lab::{DhcpMode, Dnsmasq, Firmware, Mark, Network};
 
 use super::Context;
@@ -15,9 +14,7 @@ pub(super) async fn beside_dnsmasq(context: Context, firmware: Firmware) -> anyh
     let scene = Scene::start_on(context, network, DhcpMode::Proxy).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, _) = scene.install(&mut machine).await?;
 
     let acked = |line: &str| line.contains("DHCPACK") && line.contains(machine.mac());
     let addresses = dnsmasq.log().lines_since(Mark::default());

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{ConditionStatus, Machine, WorkflowPhase};
+use landfall_api::{ConditionStatus, Machine};
 use landfall_lab::Firmware;
 use landfall_lab::faulty::Notice;
 
@@ -28,9 +28,7 @@ pub(super) async fn installs_nothing(context: Context) -> anyhow::Result<()> {
 
     // That workflow is stopped, and another one installs the machine.
     scene.landfall(&["cancel", &waiting]).await?;
-    let run = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let installed = scene.wait_end(&run, WorkflowPhase::Succeeded).await?;
+    let (installed, power_on) = scene.install(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
     require_installed(&machine, &installed)?;
     let before = receipt(&machine)?;

@@ -156,6 +156,18 @@ impl Scene {
         self.run(machine, "install").await
     }
 
+    /// Starts the template `install` on a machine, and turns it on; the workflow's name, and where the console was.
+    pub(super) async fn begin(&self, machine: &mut Machine) -> anyhow::Result<(String, Mark)> {
+        let workflow = self.provision(machine).await?;
+        Ok((workflow, machine.power_on().await?))
+    }
+
+    /// The same until it has succeeded.
+    pub(super) async fn install(&self, machine: &mut Machine) -> anyhow::Result<(Workflow, Mark)> {
+        let (workflow, power_on) = self.begin(machine).await?;
+        Ok((self.wait_end(&workflow, WorkflowPhase::Succeeded).await?, power_on))
+    }
+
     /// Starts a template on a machine, as a person would.
     pub(super) async fn run(&self, machine: &Machine, template: &str) -> anyhow::Result<String> {
         Ok(self.coordinator.api().provision(machine.name(), template, false).await?)

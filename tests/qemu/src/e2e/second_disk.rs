@@ -37,8 +37,7 @@ pub(super) async fn boots(context: Context) -> anyhow::Result<()> {
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
+    let (workflow, power_on) = scene.begin(&mut machine).await?;
     machine.wait_serial(power_on, BOOTED, INSTALL).await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     ensure!(machine.disk(0).read(0, 512)? == dead_end(), "the first disk was touched");

@@ -12,8 +12,7 @@ pub(super) async fn two_disks(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
     let mut machine = scene.described(scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio)).await?;
     scene.template(&scene.image_url()).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
+    let (workflow, _) = scene.begin(&mut machine).await?;
     let problem = failed(&scene, &workflow).await?;
     ensure!(problem.code == ErrorCode::AmbiguousDisk, "the reason is not the ambiguous disk: {problem}");
     let text = serde_json::to_string(&problem)?;

@@ -2,19 +2,16 @@
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::faulty::Notice;
-use landfall_lab::{DiskBus, FileFault, Firmware, Machine, NicSpec};
+use landfall_lab::{DiskBus, Firmware, Machine, NicSpec};
 use serde_json::json;
 
 use super::Context;
+use super::paused::Paused;
 use super::scene::{DISK_BYTES, INSTALL, Scene, require_installed};
 
 pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
-    let mut server = scene.faulty().await?;
-    let file = scene.image().file_name();
-    let half = scene.image().stored_bytes / 2;
-    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
 
     // One described machine with two ports; two computers with its UUID and serial number, one port of it each. (Two
     // equal MAC addresses on one switch would only test the switch.)
@@ -30,7 +27,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     scene.describe(&first, &[first.mac(), twin.mac()]).await?;
     // The agent waits two minutes for a server that sends nothing, and a slow host takes longer to start the twin: there are
     // enough attempts for half an hour.
-    let image = json!({ "url": server.url(&file), "digest": scene.image().digest });
+    let image = json!({ "url": url, "digest": scene.image().digest });
     let patient = json!({ "maxAttempts": 15, "initialBackoff": "1s", "maxBackoff": "1s" });
     let actions = json!([
         { "name": "write", "writeImage": { "image": image }, "retry": patient },
@@ -41,7 +38,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     let workflow = scene.provision(&first).await?;
     let mark = server.mark();
     first.power_on().await?;
-    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &waits, scene.limit(INSTALL)).await?;
 
     let twin_on = twin.power_on().await?;
     // The refusal appears on the machine's own console and as a condition in the API.

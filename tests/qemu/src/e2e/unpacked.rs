@@ -36,11 +36,9 @@ pub(super) async fn by_the_worker(context: Context) -> anyhow::Result<()> {
         off,
     ]);
     scene.actions("install", actions).await?;
-    let workflow = scene.provision(&machine).await?;
-    machine.power_on().await?;
-    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let (workflow, _) = scene.install(&mut machine).await?;
     machine.wait_off(BOOT).await?;
-    let logs = scene.landfall(&["logs", &workflow]).await?;
+    let logs = scene.landfall(&["logs", &workflow.metadata.name]).await?;
     for line in ["fetching the tools layer", "unpacking http"] {
         ensure!(logs.contains(line), "landfall logs does not show \"{line}\":\n{logs}");
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     disk::{Decision, Disk},
-    truth::Truth,
+    truth::{Truth, word},
 };
 
 /// The restart waits so long for the last acks.
@@ -273,16 +273,5 @@ impl Work {
                 }
             });
         }
-    }
-}
-
-fn word(kind: &EventBody) -> &'static str {
-    match kind {
-        EventBody::Started => "started",
-        EventBody::Finished { .. } => "finished",
-        EventBody::Failed { .. } => "failed",
-        EventBody::Skipped => "skipped",
-        EventBody::ReceiptWritten { .. } => "receiptWritten",
-        EventBody::DiskWiped { .. } => "diskWiped",
     }
 }

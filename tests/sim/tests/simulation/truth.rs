@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use landfall_api::{Document, WorkflowPhase, message::ActionRef};
+use landfall_api::{
+    Document, WorkflowPhase,
+    message::{ActionRef, EventBody},
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -146,5 +149,17 @@ pub(crate) struct Writing(Truth);
 impl Drop for Writing {
     fn drop(&mut self) {
         self.0.with(|known| known.writer = None);
+    }
+}
+
+/// An event in a word.
+pub(crate) fn word(kind: &EventBody) -> &'static str {
+    match kind {
+        EventBody::Started => "started",
+        EventBody::Finished { .. } => "finished",
+        EventBody::Failed { .. } => "failed",
+        EventBody::Skipped => "skipped",
+        EventBody::ReceiptWritten { .. } => "receiptWritten",
+        EventBody::DiskWiped { .. } => "diskWiped",
     }
 }

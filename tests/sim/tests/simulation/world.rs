@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use landfall_api::{
     Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase,
-    message::{ActionRef, EventBody, EventRecord},
+    message::{ActionRef, EventRecord},
 };
 use landfall_coordinator::engine::Engine;
 use landfall_sim::chance::Chance;
@@ -27,7 +27,7 @@ use super::{
     flag::Flag,
     net::Net,
     site::Site,
-    truth::Truth,
+    truth::{Truth, word},
 };
 
 /// After this time from the last fault every workflow must have ended.
@@ -250,13 +250,5 @@ async fn ask(
 
 fn identified(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
     let EventRecord { workflow_uid, action_index, attempt, seq, .. } = *record;
-    let what = match record.body {
-        EventBody::Started => "started",
-        EventBody::Finished { .. } => "finished",
-        EventBody::Failed { .. } => "failed",
-        EventBody::Skipped => "skipped",
-        EventBody::ReceiptWritten { .. } => "receiptWritten",
-        EventBody::DiskWiped { .. } => "diskWiped",
-    };
-    ((ActionRef { workflow_uid, action_index, attempt }, seq), what)
+    ((ActionRef { workflow_uid, action_index, attempt }, seq), word(&record.body))
 }

@@ -57,15 +57,9 @@ mod tests {
     use std::{fs, os::unix::fs::symlink, path::Path};
 
     use super::*;
-    use crate::testing::caged;
+    use crate::testing::{caged, put};
 
     const ID: &str = "0123456789abcdef0123456789abcdef\n";
-
-    fn put(path: &str, text: &str) {
-        let path = Path::new("/root").join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
 
     fn renewed() -> (bool, Option<String>, bool) {
         let renewed = renew(&Files::of(Path::new("/root")).unwrap()).unwrap();

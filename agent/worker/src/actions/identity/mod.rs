@@ -54,13 +54,10 @@ mod tests {
     use landfall_api::message::ActionKind;
 
     use super::*;
-    use crate::{Reporter, testing};
-
-    fn put(path: &str, text: &str) {
-        let path = Path::new("/root").join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::{
+        Reporter,
+        testing::{self, put},
+    };
 
     fn performed() -> Result<SystemIdentityResult, Failure> {
         let spec = serde_json::json!({"hostname": "node-17.example.net", "users": [{"name": "anna"}],

@@ -3,13 +3,7 @@
 use landfall_api::Digest;
 use serde_json::json;
 
-use super::{
-    super::{
-        action::{List, Source, with},
-        context::Context,
-    },
-    image2disk,
-};
+use super::{Context, List, Source, image2disk, with};
 use crate::fields::is_true;
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {

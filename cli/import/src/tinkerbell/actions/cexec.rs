@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::{
-    action::{List, Source, empty, with},
-    context::Context,
-};
+use super::{Context, List, Source, empty, with};
 use crate::fields::Text;
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {

@@ -1,12 +1,6 @@
 //! Any other container.
 
-use super::{
-    super::{
-        action::{List, Source, empty},
-        context::Context,
-    },
-    power,
-};
+use super::{Context, List, Source, empty, power};
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
     if let Some(key) = power::meant(&source.command) {

@@ -1,9 +1,6 @@
 //! grub2disk: the boot loader.
 
-use super::super::{
-    action::{List, Source, with},
-    context::Context,
-};
+use super::{Context, List, Source, with};
 use crate::bootloader;
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {

@@ -3,10 +3,7 @@
 use landfall_api::ImageUrl;
 use serde_json::{Value, json};
 
-use super::super::{
-    action::{List, Source},
-    context::Context,
-};
+use super::{Context, List, Source};
 use crate::{report::Report, todo};
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {

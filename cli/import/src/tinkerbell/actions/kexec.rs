@@ -1,9 +1,6 @@
 //! kexec: the start of the installed system without its firmware.
 
-use super::super::{
-    action::{List, Source, empty, with},
-    context::Context,
-};
+use super::{Context, List, Source, empty, with};
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
     source.not_needed(&["FS_TYPE"], "the file system is recognised", context);

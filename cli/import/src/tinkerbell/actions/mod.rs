@@ -15,8 +15,9 @@ mod syslinux;
 mod waitdaemon;
 mod writefile;
 
+// Also for the files of this folder.
 use super::{
-    action::{List, Source},
+    action::{List, Source, base_name, empty, with},
     context::Context,
 };
 

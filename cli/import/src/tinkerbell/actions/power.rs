@@ -1,9 +1,6 @@
 //! Restarts and power-off, by whatever container they were made.
 
-use super::super::{
-    action::{List, Source, empty},
-    context::Context,
-};
+use super::{Context, List, Source, empty};
 
 pub(super) fn add(source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
     let key = if source.image == "reboot" { "reboot" } else { "powerOff" };

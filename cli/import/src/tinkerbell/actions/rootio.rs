@@ -9,10 +9,7 @@ use landfall_api::{
 };
 use serde_json::Value;
 
-use super::super::{
-    action::{List, Source},
-    context::Context,
-};
+use super::{Context, List, Source};
 use crate::{
     device,
     fields::{Fields, is_true, text_of},

@@ -1,9 +1,6 @@
 //! syslinux: a boot loader for BIOS.
 
-use super::super::{
-    action::{List, Source},
-    context::Context,
-};
+use super::{Context, List, Source};
 
 pub(super) fn add(source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
     let what = "use an image that has its boot loader, or install GRUB";

@@ -1,12 +1,6 @@
 //! waitdaemon: another action that the container's daemon starts later, because it ends the machine.
 
-use super::{
-    super::{
-        action::{List, Source, base_name},
-        context::Context,
-    },
-    dispatch,
-};
+use super::{Context, List, Source, base_name, dispatch};
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> (String, bool) {
     source.not_needed(&["WAIT_SECONDS", "SOCKET"], "the action reports before it ends the machine", context);

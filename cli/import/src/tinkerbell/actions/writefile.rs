@@ -2,10 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{
-    action::{List, Source, with},
-    context::Context,
-};
+use super::{Context, List, Source, with};
 use crate::{content, todo};
 
 pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {

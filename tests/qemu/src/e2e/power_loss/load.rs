@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use landfall_api::{Role, TokenIssued, TokenRequest};
 use landfall_lab::{CoordinatorProcess, Network};
+use landfall_session::testing::Booted;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::acks::{Acked, EVENTS_OF_AN_ATTEMPT, Stored};
-use super::agent::{Agent, Boot};
+use super::agent::{Agent, boot};
 use super::{Dice, guest};
 use crate::e2e::scene::Scene;
 
@@ -39,7 +40,7 @@ pub(super) struct Site {
     /// The programs' bearer token.
     pub(super) token: String,
     /// What the agents' boot scripts said.
-    pub(super) boots: Vec<Boot>,
+    pub(super) boots: Vec<Booted>,
 }
 
 /// Describes the agents' machines and requests a workflow on each. Returns a bearer token for the programs.
@@ -127,14 +128,14 @@ impl Load {
 
 /// The agents' boot scripts, from the coordinator on this host, which knows its own address: the same on another computer
 /// gives none to a neighbour that is not the machine it names.
-pub(super) async fn boots(scene: &Scene) -> anyhow::Result<Vec<Boot>> {
+pub(super) async fn boots(scene: &Scene) -> anyhow::Result<Vec<Booted>> {
     let http = format!("http://{}:{}", Network::ADDRESS, CoordinatorProcess::HTTP_PORT);
     let namespace = Path::new("/run/netns").join(scene.network.namespace().name());
     let (end, ended) = oneshot::channel();
     let ask = async move {
         let mut boots = Vec::new();
         for n in 0..AGENTS {
-            boots.push(Boot::ask(&http, &mac(0, n)).await?.at(&guest::https())?);
+            boots.push(boot(&http, &mac(0, n), &guest::https()).await?);
         }
         anyhow::Ok(boots)
     };
@@ -169,7 +170,7 @@ async fn everybody(mut site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result
 }
 
 /// Reports attempts without end, as a download that always breaks does; waits for the coordinator now and then.
-async fn report(n: u8, boot: Boot, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+async fn report(n: u8, boot: Booted, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
     let mut dice = Dice::new(site.seed ^ u64::from(n + 1));
     let agent = Agent::start(boot, &name(n), &mac(0, n)).await?;
     for attempt in 1..=ATTEMPTS {
