@@ -79,7 +79,8 @@ impl Assignments {
         let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
         let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
         let left = left.map(|(_, pinned)| &*pinned.action);
-        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        // After a failure nothing is committed.
+        let lays_out = first.index < main && lays_out(status.actions.iter().map(|pinned| &*pinned.action));
         let tools = settings.tools_for(&machine, lays_out, left)?.cloned();
         Ok(Assignment {
             epoch,

@@ -72,10 +72,11 @@ impl Settings {
     }
 }
 
-/// Whether an action of a list needs the layer; `lays_out`: the list makes a layout.
+/// Whether an action of a list needs the layer; `lays_out`: the list makes a layout, which is opened, or committed before what starts
+/// it or writes another system.
 const fn needs_layer(action: &Action, lays_out: bool) -> bool {
     let info = action.spec.info();
-    info.tools || lays_out && info.means_written_disk
+    info.tools || lays_out && (info.means_written_disk || info.writes_image || info.is_last_step())
 }
 
 #[cfg(test)]
@@ -91,7 +92,7 @@ mod tests {
         let seed = action(json!({"name": "seed", "cloudInit": {}}));
         let restart = action(json!({"name": "restart", "reboot": {}}));
         let needs = |lays_out| [&disks, &seed, &restart].map(|action| needs_layer(action, lays_out));
-        assert_eq!(needs(true), [true, true, false]);
+        assert_eq!(needs(true), [true, true, true]);
         assert_eq!(needs(false), [true, false, false], "the seed of an image");
     }
 }
