@@ -14,6 +14,7 @@ use crate::{
     authorise::{Decision, authorise, words},
     blank, device_path, disk_at,
     forgiving::Forgiving,
+    judge::Findings,
     pipeline::{device_io, divide_device, finish_device, has_room, hold_back_device},
     receipt, sys,
     write::{known_here, mark_of, open, same_device, same_disk},
@@ -170,10 +171,17 @@ pub fn divided(request: &DivideRequest, observer: &dyn Observer) -> Result<DiskR
 /// [`WriteError`]: as of [`divided`].
 pub fn hold_back(request: &DivideRequest, observer: &dyn Observer) -> Result<(), WriteError> {
     let (device, mark) = shared(request)?;
-    if mark.receipt.state == ReceiptState::Intent {
+    let name = request.name();
+    // Where the power went in the middle of this, or of the commit, tables may stand beside a receipt that says *intent*.
+    let found = Findings::of(&device, request.disk.logical_sector_bytes).map_err(|source| WriteError::Unreadable {
+        device: name.clone(),
+        action: "read the partition table of",
+        source,
+    })?;
+    if mark.receipt.state == ReceiptState::Intent && !found.anything_boots() {
         return Ok(());
     }
-    observer.log(LogLevel::Info, &format!("{} starts nothing until it is filled", request.name()));
+    observer.log(LogLevel::Info, &format!("{name} starts nothing until it is filled"));
     with_order(request, &device, &|order| hold_back_device(&device, order))?;
     observer.receipt_written(&request.own_mark(&device)?);
     Ok(())

@@ -15,7 +15,7 @@ use super::{
     chosen_disk::{changes, list, one},
     final_failure, grow_root,
     installed_root::may_act,
-    wipe,
+    unpack, wipe,
     write_file::MAX_DOWNLOAD,
     write_image,
 };
@@ -74,6 +74,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         }
         ActionKind::Unpack(spec) => {
             is_there(spec.disk.as_ref())?;
+            unpack::check(job, spec, &list()?)?;
             worker::ready(job, &|| may_act(job))?;
             let access = &spec.access;
             match &spec.source {

@@ -82,6 +82,12 @@ pub(super) fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFa
     }
 }
 
+/// Whether the last of these actions that replaces what is on the disk lays it out.
+pub(super) fn is_laid_out(before: &[AssignedAction], disk: &DiskFacts, disks: &[DiskFacts]) -> bool {
+    let last = before.iter().rev().find(|action| changes(action, disk, disks));
+    last.is_some_and(|action| matches!(action.kind, ActionKind::Storage(_)))
+}
+
 /// Refuses a choice from a set of disks that may lack one, unless a person answers for it.
 fn none_hidden(gave_up: &[String], person_authorised: bool, chosen: &DiskId) -> Result<(), Failure> {
     if gave_up.is_empty() || person_authorised {

@@ -1,13 +1,10 @@
 //! `growRoot`: the agent mounts the installed root, and the worker of the tools layer makes its partition and file system larger.
 
-use landfall_api::{
-    DiskFacts, ErrorCode, GrowRootSpec, Problem,
-    message::{ActionKind, ActionResult, AssignedAction},
-};
+use landfall_api::{DiskFacts, ErrorCode, GrowRootSpec, Problem, message::ActionResult};
 
 use super::{
     Machine,
-    chosen_disk::{changes, list, one},
+    chosen_disk::{is_laid_out, list, one},
     final_failure,
     installed_root::{InstalledRoot, in_root, means_layout},
 };
@@ -34,17 +31,14 @@ pub(super) fn check(job: &Job, spec: &GrowRootSpec, disks: &[DiskFacts]) -> Resu
     Err(final_failure(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)))
 }
 
-/// Whether the last of these actions that replaces what is on the disk lays it out.
-fn is_laid_out(before: &[AssignedAction], disk: &DiskFacts, disks: &[DiskFacts]) -> bool {
-    let last = before.iter().rev().find(|action| changes(action, disk, disks));
-    last.is_some_and(|action| matches!(action.kind, ActionKind::Storage(_)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::{DiskId, StorageSpec, WipeSpec, message::Retry};
+    use landfall_api::{
+        DiskId, StorageSpec, WipeSpec,
+        message::{ActionKind, AssignedAction, Retry},
+    };
     use serde_json::json;
 
     use super::*;

@@ -3,13 +3,8 @@
 use std::path::Path;
 
 use landfall_api::{
-<<<<<<< HEAD
-    DiskSelector, ErrorCode, Problem,
-    message::{HiddenPoint, layout_before},
-=======
     DiskSelector, ErrorCode, GrowRootResult, InstallBootloaderResult, Problem, SystemIdentityResult, UnpackResult,
-    message::{ActionKind, ActionResult, HiddenPoint},
->>>>>>> cut/rest
+    message::{ActionResult, HiddenPoint, layout_before},
 };
 
 use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};

@@ -12,7 +12,7 @@ use landfall_api::{
 
 use super::{
     CANCEL_POLL, Machine,
-    chosen_disk::{is_own, list},
+    chosen_disk::{changes, is_own, list, one},
     installed_root::may_act,
 };
 use crate::{
@@ -34,6 +34,12 @@ pub(super) fn perform(machine: &Machine, job: &Job) -> Result<(), Failure> {
     let Some((at, storage)) = needed(job) else { return Ok(()) };
     let _alone = alone(machine, job)?;
     let disks = list()?;
+    // What was wiped, or laid out anew, since then is no layout of that action any more.
+    let later = job.run.actions.get(at + 1..job.action.action_index as usize).unwrap_or_default();
+    let mut own = storage.selectors().filter_map(|selector| one(selector, &disks).ok());
+    if own.any(|disk| later.iter().any(|action| changes(action, &disk, &disks))) {
+        return Ok(());
+    }
     let receipts = machine.disks.receipts().on(&disks).receipts;
     let own = receipts.iter().map(|found| &found.receipt);
     let own = own.filter(|receipt| receipt.action_index as usize == at && is_own(job, receipt.workflow_uid));
@@ -44,7 +50,9 @@ pub(super) fn perform(machine: &Machine, job: &Job) -> Result<(), Failure> {
     tracing::info!("the layout is filled: its disks are made to start");
     job.doing.begin("commit the layout", "its disks");
     worker::ready(job, &|| may_act(job))?;
-    worker::commit(job, disks, &|| may_act(job))
+    let committed = worker::commit(job, disks, &|| may_act(job));
+    job.doing.end();
+    committed
 }
 
 /// Branches that begin at once commit one after another; the later ones find it done.

@@ -83,6 +83,11 @@ impl Doing {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), device.to_owned()));
     }
 
+    /// It is at that step no more.
+    pub(crate) fn end(&self) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// A device has begun, or ended, what nothing can stop, such as erasing itself. Until then the runner waits for its end: a
     /// restart could damage the disk, and the result would be lost.
     pub(crate) fn cannot_stop(&self, begun: bool) {

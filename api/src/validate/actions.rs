@@ -18,6 +18,10 @@ use crate::{
 /// Largest number of actions in a list: what a status document of one MiB holds with room for problems and progress.
 pub const MAX_ACTIONS: usize = 64;
 
+/// What needs the disks of a layout as they are to start, beside what ends a list.
+const NEED_DISKS: [&str; 7] =
+    ["efiBoot", "exec", "growRoot", "identity", "installBootloader", "runContainer", "writeImage"];
+
 /// Branches of one stage: more disks at once than the agent has threads for.
 const MAX_BRANCHES: usize = 8;
 
@@ -177,10 +181,17 @@ impl Rules<'_> {
         }
     }
 
-    /// Of several branches that fill a layout none knows when it is full.
+    /// Of several branches that fill a layout none knows when it is full: an action after them must be sure to need its disks.
     fn filled_to_the_end(&mut self, stage: &Stage, actions: &[Value], path: &str) {
-        let goes_on = actions.last().and_then(kind).is_some_and(|(_, info)| info.is_last_step());
-        if goes_on || !actions.iter().any(|action| action.get("storage").is_some()) {
+        let layout = |action: &Value| action.get("storage").is_some_and(StorageSpec::may_mount_root);
+        let is_system = |action: &&Value| writes_image(action).is_some() || layout(action);
+        let system = actions.iter().take(stage.span().start).rev().find(is_system);
+        let needs = |action: &Value| {
+            let waits_for_nothing = action.get("when").is_none_or(Value::is_null);
+            waits_for_nothing
+                && kind(action).is_some_and(|(key, info)| info.is_last_step() || NEED_DISKS.contains(&key))
+        };
+        if !system.is_some_and(layout) || actions.iter().skip(stage.span().end).any(needs) {
             return;
         }
         let means_layout = |unpack: &Value| unpack.get("disk").is_none_or(Value::is_null);

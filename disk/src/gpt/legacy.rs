@@ -14,6 +14,39 @@ const TABLE: Range<usize> = 446..510;
 /// signature; this code sends them to the next device: `int 18h`, and if that returns, `hlt` for ever.
 const RETIRED: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0LANDFALL";
 
+/// The beginning of LBA 0 while a disk is held back: the same code, in front of the rest of the disk's boot code. What it covers
+/// stands where the entries of the old table will be again.
+const HELD_BACK: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0HELDBACK";
+/// The boot code in LBA 0; behind it is the disk's identity of the old kind.
+const BOOT_CODE: Range<usize> = 0..440;
+const COVERED: Range<usize> = TABLE.start..TABLE.start + HELD_BACK.len();
+
+/// LBA 0 that starts nothing and has no table, with the boot code that it had: a program of the installed system wrote that, and
+/// it is written once.
+pub(crate) fn held_back(lba0: &[u8]) -> Vec<u8> {
+    let mut held = vec![0; lba0.len()];
+    held[BOOT_CODE].copy_from_slice(&lba0[BOOT_CODE]);
+    if !is_held_back(lba0) {
+        held[COVERED].copy_from_slice(&lba0[..HELD_BACK.len()]);
+        held[..HELD_BACK.len()].copy_from_slice(HELD_BACK);
+    } else {
+        held[COVERED].copy_from_slice(&lba0[COVERED]);
+    }
+    held
+}
+
+/// Gives LBA 0 of a finished disk the boot code that it had before it was held back.
+pub(crate) fn put_boot_code(held: &[u8], lba0: &mut [u8]) {
+    if is_held_back(held) {
+        lba0[BOOT_CODE].copy_from_slice(&held[BOOT_CODE]);
+        lba0[..HELD_BACK.len()].copy_from_slice(&held[COVERED]);
+    }
+}
+
+fn is_held_back(lba0: &[u8]) -> bool {
+    lba0.starts_with(HELD_BACK)
+}
+
 /// An entry of a partition table of the old kind. Sectors are the disk's logical ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LegacyPartition {

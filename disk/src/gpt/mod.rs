@@ -13,7 +13,9 @@ mod table;
 pub(crate) use keep::Kept;
 pub use keep::{KeptPartition, find_kept};
 pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
-pub(crate) use legacy::{Legacy, LegacyPartition, has_signature, legacy_partitions, plausible_table};
+pub(crate) use legacy::{
+    Legacy, LegacyPartition, has_signature, held_back, legacy_partitions, plausible_table, put_boot_code,
+};
 pub use made::{NewPartition, NewTable, TableKind};
 pub(crate) use old::{Old, Retirement};
 pub use place::RECEIPT_TYPE;

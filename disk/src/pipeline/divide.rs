@@ -16,7 +16,7 @@ use super::{
 use crate::{
     BlockDevice, NewTable, Observer, WriteError, exact,
     forgiving::Forgiving,
-    gpt::{Old, Piece},
+    gpt::{Old, Piece, held_back, put_boot_code},
     receipt, signature,
 };
 
@@ -77,7 +77,8 @@ pub fn finish_device(device: &dyn BlockDevice, table: &NewTable, order: &Order<'
     let sector = device.logical_sector();
     let old = Old::read(device, sector).map_err(unreadable(order.device, "read the partition table of"))?;
     let kept = kept_of(&old, order, sector)?;
-    let layout = table.layout(sector, device.size(), &kept, order.device)?;
+    let mut layout = table.layout(sector, device.size(), &kept, order.device)?;
+    put_boot_code(&first_sector(device, order)?, &mut layout.lba0);
     let done = stamped(&order.mark, ReceiptState::Done);
     // What the table leads to first: the programs that made it leave some of it in the disk's cache.
     device.flush().map_err(failed("flush what stands on the partitions of"))?;
@@ -97,8 +98,14 @@ pub fn finish_device(device: &dyn BlockDevice, table: &NewTable, order: &Order<'
     Ok(done)
 }
 
-/// Makes a disk that was finished start nothing until it is finished again: LBA 0 goes, and then what leads firmware to its
-/// partitions without it. Its receipt then says *intent*: *done* counts only while LBA 0 is in place.
+fn first_sector(device: &dyn BlockDevice, order: &Order<'_>) -> Result<Vec<u8>, WriteError> {
+    let mut sector = vec![0; device.logical_sector() as usize];
+    device.read_at(0, &mut sector).map_err(unreadable(order.device, "read LBA 0 of"))?;
+    Ok(sector)
+}
+
+/// Makes a disk that was finished start nothing until it is finished again: LBA 0 goes but for its boot code, and then what leads
+/// firmware to its partitions without it. Its receipt then says *intent*: *done* counts only while LBA 0 is in place.
 ///
 /// # Errors
 /// [`WriteError`] of the device; the disk is then as it was, or starts nothing.
@@ -106,9 +113,10 @@ pub(crate) fn hold_back_device(device: &dyn BlockDevice, order: &Order<'_>) -> R
     let (sector, size) = (device.logical_sector(), device.size());
     let old = Old::read(device, sector).map_err(unreadable(order.device, "read the partition table of"))?;
     (order.may_act)()?;
-    exact::zero(device, 0..u64::from(sector)).map_err(device_io(order.device, "clear LBA 0 of"))?;
+    let held = Piece { offset: 0, bytes: held_back(&first_sector(device, order)?) };
+    exact::write(device, 0, &held.bytes).map_err(device_io(order.device, "clear LBA 0 of"))?;
     device.flush().map_err(device_io(order.device, "flush the clearing of LBA 0 of"))?;
-    there(device, order, &[Piece { offset: 0, bytes: vec![0; sector as usize] }])?;
+    there(device, order, &[held])?;
     (order.may_act)()?;
     // A table of the old kind is in LBA 0 alone.
     if old.table.is_some() { retire(device, &old, size, order).map(drop) } else { Ok(()) }
@@ -197,9 +205,16 @@ mod tests {
         for _ in 0..2 {
             finish_device(&device, &table(TableKind::Gpt), &order).unwrap();
             assert_eq!(state(), Some(ReceiptState::Done));
-            hold_back_device(&device, &order).unwrap();
-            assert_eq!(state(), Some(ReceiptState::Intent));
-            assert!(!Findings::of(&device.0.lock().unwrap().0, 512).unwrap().anything_boots());
+            // A boot loader was installed.
+            device.write_at(0, &[0xeb; 440]).unwrap();
+            for _ in 0..2 {
+                hold_back_device(&device, &order).unwrap();
+                assert_eq!(state(), Some(ReceiptState::Intent));
+                assert!(!Findings::of(&device.0.lock().unwrap().0, 512).unwrap().anything_boots());
+                assert_eq!(device.0.lock().unwrap().0[..2], [0xcd, 0x18], "a BIOS goes on to the next device");
+            }
+            finish_device(&device, &table(TableKind::Gpt), &order).unwrap();
+            assert!(device.0.lock().unwrap().0[..440] == [0xeb; 440], "the boot loader is written once");
         }
     }
 }

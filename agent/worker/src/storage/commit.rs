@@ -35,13 +35,11 @@ pub(super) fn requests(context: &Context<'_>, layout: &Layout<'_>, selection: &S
     requests.collect()
 }
 
-/// Puts in place what firmware starts, one disk after another: those last from which the system starts, so that it never starts
-/// without the others. If one fails, none starts.
+/// Puts in place what firmware starts, one disk after another. If one fails, none starts.
 pub(super) fn all(layout: &Layout<'_>, requests: &[DivideRequest], report: &Reporter) -> Result<(), Failure> {
-    let mut ordered: Vec<_> = layout.plan.disks.iter().map(DiskPlan::starts).zip(requests).collect();
-    ordered.sort_by_key(|(starts, _)| *starts);
-    ordered.iter().try_for_each(|(_, request)| divided(request, report).map(drop)).map_err(|error| {
-        for (_, request) in ordered.iter().rev() {
+    let ordered = in_order(layout, requests);
+    ordered.iter().try_for_each(|request| divided(request, report).map(drop)).map_err(|error| {
+        for request in ordered.iter().rev() {
             // The one that failed may refuse this too; the first error is what people need.
             let _ = hold_back(request, report);
         }
@@ -49,9 +47,16 @@ pub(super) fn all(layout: &Layout<'_>, requests: &[DivideRequest], report: &Repo
     })
 }
 
+/// The disks of a layout, those last from which the system starts: it never starts without the others.
+fn in_order<'r>(layout: &Layout<'_>, requests: &'r [DivideRequest]) -> Vec<&'r DivideRequest> {
+    let mut ordered: Vec<_> = layout.plan.disks.iter().map(DiskPlan::starts).zip(requests).collect();
+    ordered.sort_by_key(|(starts, _)| *starts);
+    ordered.into_iter().map(|(_, request)| request).collect()
+}
+
 /// Takes back what an earlier commit put in place.
-fn start_nothing(requests: &[DivideRequest], report: &Reporter) -> Result<(), Failure> {
-    requests.iter().try_for_each(|request| hold_back(request, report)).map_err(failed)
+fn start_nothing(layout: &Layout<'_>, requests: &[DivideRequest], report: &Reporter) -> Result<(), Failure> {
+    in_order(layout, requests).into_iter().rev().try_for_each(|request| hold_back(request, report)).map_err(failed)
 }
 
 /// Puts in place what firmware starts of the layout that the `storage` action before this one made; what is to be mounted of it.
@@ -65,7 +70,7 @@ pub(crate) fn commit(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
     let requests = requests(context, &layout, &chosen::guard(context.job));
     let divided = requests.iter().map(is_divided).collect::<Result<Vec<_>, _>>().map_err(failed)?;
     if divided.contains(&false) {
-        start_nothing(&requests, context.report)?;
+        start_nothing(&layout, &requests, context.report)?;
         all(&layout, &requests, context.report)?;
     }
     Ok(layout.described())
@@ -86,7 +91,7 @@ impl<'a> Filled<'a> {
         let layout = if spec.disk.is_some() { None } else { Layout::of_earlier(context)?.filter(Layout::has_root) };
         let Some(layout) = layout else { return Ok(None) };
         let requests = requests(context, &layout, &chosen::guard(context.job));
-        start_nothing(&requests, context.report)?;
+        start_nothing(&layout, &requests, context.report)?;
         Ok(Some(Self { layout, requests }))
     }
 

@@ -36,6 +36,11 @@ pub fn max_restarts(action: &Action) -> u32 {
     action.retry.and_then(|retry| retry.max_restarts).unwrap_or(if lends { 0 } else { RESTARTS })
 }
 
+/// Whether what the action did is not to be done again by itself, however it was interrupted.
+pub(super) fn runs_once(action: &Action) -> bool {
+    matches!(&action.spec, ActionSpec::RunContainer(spec) if !spec.devices.is_empty()) && max_restarts(action) == 0
+}
+
 /// Wait before the second attempt.
 pub fn initial_backoff(action: &Action) -> Duration {
     action.retry.and_then(|r| r.initial_backoff).map_or(Duration::from_secs(2), |d| d.get())

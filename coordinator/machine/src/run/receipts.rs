@@ -72,7 +72,9 @@ const fn opens(spec: &ActionSpec) -> bool {
         | ActionSpec::GrowRoot(_)
         | ActionSpec::Kexec(_)
         | ActionSpec::Reboot(_)
-        | ActionSpec::PowerOff(_) => true,
+        | ActionSpec::PowerOff(_)
+        | ActionSpec::WriteImage(_)
+        | ActionSpec::Storage(_) => true,
         _ => false,
     }
 }

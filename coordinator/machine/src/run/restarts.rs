@@ -36,13 +36,23 @@ fn is_interrupted(action: &ActionStatus) -> bool {
 
 /// Why the action is not begun once more, if it was interrupted too often.
 pub(super) fn too_many(action: &ActionStatus) -> Option<Problem> {
-    restarted_too_often(action).or_else(|| {
+    restarted_too_often(action).or_else(|| was_lent(action)).or_else(|| {
         let interrupted = action.attempt.saturating_sub(action.failures) >= MAX_INTERRUPTIONS;
         let name = &action.action.name;
         let message = format!("action \"{name}\" was interrupted {MAX_INTERRUPTIONS} times and never ended");
         let hint = "the machine loses power or its agent fails in this action; read its console";
         interrupted.then(|| Problem::new(ErrorCode::LimitReached, message).hint(hint))
     })
+}
+
+fn was_lent(action: &ActionStatus) -> Option<Problem> {
+    let name = &action.action.name;
+    let message =
+        format!("action \"{name}\" was interrupted, and what its program did to the disks it was lent is not known");
+    let hint =
+        "look at the disks, then continue with landfall retry; retry.maxRestarts in the template lets it run again";
+    let begun = policy::runs_once(&action.action) && action.is_under_way();
+    begun.then(|| Problem::new(ErrorCode::LimitReached, message).hint(hint))
 }
 
 fn restarted_too_often(action: &ActionStatus) -> Option<Problem> {

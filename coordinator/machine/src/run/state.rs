@@ -216,8 +216,11 @@ impl Run<'_> {
         self.state.held_under = 0;
         for index in frontier(&self.state) {
             if let Some(action) = self.state.action_mut(index) {
-                action.started_at = None;
                 action.deadline = None;
+                // That it has begun is what forbids another attempt.
+                if !policy::runs_once(&action.action) {
+                    action.started_at = None;
+                }
             }
         }
     }

@@ -49,6 +49,29 @@ fn a_program_with_disks_never_runs_twice_by_itself() {
 }
 
 #[test]
+fn a_program_that_lost_its_lease_keeps_no_disks() {
+    let container = json!({"image": "oci://r/i@sha256:0a", "devices": [{"disk": {"serial": "D1"}, "path": "/dev/x"}]});
+    let action: landfall_api::Action =
+        serde_json::from_value(json!({"name": "write", "runContainer": container})).unwrap();
+    for pauses in [false, true] {
+        let mut story = Story::new();
+        story.state.actions[0] = ActionStatus::pending(action.clone());
+        story.then(connected(1, vec![]));
+        story.then(report(1, 0, 1, EventBody::Started));
+        if pauses {
+            story.then(Event::Paused(super::person()));
+        }
+        let problem = Problem::new(ErrorCode::LeaseExpired, "the lease ended");
+        story.then(report(1, 0, 1, EventBody::Failed { problem, retryable: true }));
+        if pauses {
+            story.then(Event::Resumed);
+            story.then(connected(2, vec![]));
+        }
+        assert_eq!(story.state.problem.as_ref().map(|problem| problem.code), Some(ErrorCode::LimitReached), "{pauses}");
+    }
+}
+
+#[test]
 fn a_template_sets_how_many_restarts_are_allowed() {
     for allowed in [0, 2, 7] {
         let mut story = Story::new();
