@@ -67,14 +67,14 @@ pub use lend::{LendRequest, Lent, lend, take_back};
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use memory::{available as available_memory, total as total_memory};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
-    clear_device, divide_device, finish_device, install, place_backup, place_lba0, place_table, with_content,
+    BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Order, TablePlaced, Verified, clear_device,
+    divide_device, finish_device, install, place_backup, place_lba0, place_table, with_content,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
 pub use request::{
-    Authority, CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WipeRequest,
-    WriteOutcome, WriteRequest,
+    Authority, CancelFlag, Installed, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved,
+    WipeRequest, WriteOutcome, WriteRequest,
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};

@@ -12,7 +12,7 @@ use std::{
 use landfall_api::{DiskFacts, DiskReceipt, Progress, WipeLevel};
 use uuid::Uuid;
 
-use crate::{Image, Installed, WriteError};
+use crate::{Image, WriteError};
 
 /// Who writes: the fields of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,6 +175,26 @@ pub struct WipeRequest {
     pub fallback: Vec<WipeLevel>,
     /// On whose authority.
     pub authority: Authority,
+}
+
+/// What [`crate::install`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Installed {
+    /// The receipt that is now on the disk.
+    pub receipt: Option<DiskReceipt>,
+    /// Why there is none.
+    pub no_receipt: Option<String>,
+    /// Bytes fetched and hashed.
+    pub stored_bytes: u64,
+    /// Bytes they decoded to.
+    pub raw_bytes: u64,
+    /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
+    pub written_bytes: u64,
+    /// Bytes that were on the disk already, from an install that was interrupted or from one of a similar image; they are not
+    /// written again.
+    pub unchanged_bytes: u64,
+    /// Bytes read back before the commit and found as written.
+    pub read_back_bytes: u64,
 }
 
 /// The result of a successful write.

@@ -5,13 +5,13 @@ use std::{cell::Cell, io, path::Path, time::Instant};
 use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, IndexSpec, Receipt, ReceiptState};
 
 use crate::{
-    Authority, BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError,
-    WriteOutcome, WriteRequest,
+    Authority, BlockDevice, Image, Index, Installed, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent,
+    WriteError, WriteOutcome, WriteRequest,
     authorise::{Decision, authorise, same_mark},
     blank, device_path, disk_at,
     forgiving::Forgiving,
     holders_of, memory,
-    pipeline::{Expectation, Installed, Order, device_io, install, unreadable},
+    pipeline::{Expectation, Order, device_io, install, unreadable},
     proof::{self, Resolved},
     receipt, source,
     teardown::close_idle_on,

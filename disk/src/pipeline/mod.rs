@@ -56,7 +56,7 @@ use writers::{Tally, Writers};
 pub(crate) use zeroes::{Zeroes, is_zero, places};
 
 use crate::{
-    BlockDevice, Defect, Format, LogLevel, Observer, WriteError,
+    BlockDevice, Defect, Format, Installed, LogLevel, Observer, WriteError,
     buffer::Pool,
     decode::Decoded,
     forgiving::Forgiving,
@@ -144,26 +144,6 @@ impl<'a> Order<'a> {
     pub(crate) fn plain(device: &'a str, mark: DiskReceipt) -> Self {
         Self::new(device, mark, &|| Ok(()), &|| Ok(()))
     }
-}
-
-/// What [`install`] did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Installed {
-    /// The receipt that is now on the disk.
-    pub receipt: Option<DiskReceipt>,
-    /// Why there is none.
-    pub no_receipt: Option<String>,
-    /// Bytes fetched and hashed.
-    pub stored_bytes: u64,
-    /// Bytes they decoded to.
-    pub raw_bytes: u64,
-    /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
-    pub written_bytes: u64,
-    /// Bytes that were on the disk already, from an install that was interrupted or from one of a similar image; they are not
-    /// written again.
-    pub unchanged_bytes: u64,
-    /// Bytes read back before the commit and found as written.
-    pub read_back_bytes: u64,
 }
 
 /// Writes the image from `source` to `device`. Whether the disk may be written at all is the caller's to decide first.
