@@ -19,6 +19,7 @@ mod identity;
 mod imported;
 mod install;
 mod interrupted;
+mod kept;
 mod kexec;
 mod late_disk;
 mod layout;
@@ -118,6 +119,7 @@ const TESTS: &[Test] = tests! {
     "g" disk_names_that_change_move_no_begun_write full interrupted::disk_names_change;
     "g" a_disk_that_starts_early_ends_no_open_action full interrupted::disk_starts_early;
     "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
+    "h" a_rule_changes_no_system_of_another full kept::from_a_rule;
     "h" two_paths_to_one_disk_are_refused full usb::two_paths;
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
     "j" the_second_of_two_machines_with_one_identity_is_refused small twins::one_identity;
@@ -157,6 +159,7 @@ const TESTS: &[Test] = tests! {
     "z" bios_a_layout_survives_a_power_cut_in_each_action full layout::cut_in_each_action;
     "z" uefi_a_luks_root_opens_with_its_secret_alone full layout::on_luks;
     "z" uefi_a_mirrored_lvm_root_boots_without_its_first_disk full layout::on_a_mirror;
+    "z" whiteouts_remove_nothing_of_a_preserved_partition full kept::from_whiteouts;
     "z" bios_a_layout_is_wiped_and_an_image_written full layout::then_wiped_and_written;
     "z" uefi_an_oci_root_on_btrfs_starts_by_systemd_boot full oci_root::by_systemd_boot;
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
