@@ -1,12 +1,10 @@
 //! Processes that the agent started. As PID 1 the agent reaps every process that lost its parent; those that it started itself
 //! are left to the code that waits for them.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    process::{Child, Command, ExitStatus},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeSet;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 

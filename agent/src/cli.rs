@@ -9,12 +9,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use landfall_api::{Pin, SecretText};
 use landfall_session::Target;
 
-use crate::{
-    disks::Disks,
-    facts, installed,
-    life::{End, Life},
-    logging, phone_home,
-};
+use crate::disks::Disks;
+use crate::life::{End, Life};
+use crate::{facts, installed, logging, phone_home};
 
 /// Landfall's agent. As PID 1 of the boot image it needs no arguments; otherwise it is an ordinary command.
 #[derive(Debug, Parser)]

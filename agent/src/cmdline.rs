@@ -145,8 +145,7 @@ mod tests {
     #[test]
     fn an_open_quote_shows_no_token() {
         for line in [
-            "BOOTIF=01-\"52 landfall.token=s3cret",
-            "landfall.coordinator=https://\"h landfall.token=s3cret",
+            "BOOTIF=01-\"52 landfall.token=s3cret", "landfall.coordinator=https://\"h landfall.token=s3cret",
             "\"landfall.x landfall.token=s3cret",
         ] {
             let parsed = CommandLine::parse(line);

@@ -21,9 +21,7 @@ pub(crate) const EXIT_REFUSED: u8 = 3;
 /// dropping one of them.
 pub(crate) fn unit() -> String {
     format!(
-        "[Unit]\n\
-         Description=Tell the Landfall coordinator that this system is up\n\
-         DefaultDependencies=no\n\
+        "[Unit]\nDescription=Tell the Landfall coordinator that this system is up\nDefaultDependencies=no\n\
          Requires=basic.target\n\
          Wants=network-online.target\n\
          After=basic.target network-online.target cloud-final.service\n\

@@ -8,24 +8,20 @@ mod uplink;
 
 use std::{sync::Arc, time::Duration};
 
-use landfall_api::{
-    DiskFacts, ErrorCode, MacAddr, MachineFacts, Problem, SecretText,
-    message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals},
-};
+use landfall_api::message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals};
+use landfall_api::{DiskFacts, ErrorCode, MacAddr, MachineFacts, Problem, SecretText};
 use landfall_session::{
     AgentKey, Backoff, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
 };
 use tokio::{sync::watch, time::timeout};
 
 use self::serve::Ending;
-use crate::{
-    disks::{Disks, OnDisks},
-    drivers::SETTLE_LIMIT,
-    facts,
-    logging::Tail,
-    net::Network,
-    thread::on_thread,
-};
+use crate::disks::{Disks, OnDisks};
+use crate::drivers::SETTLE_LIMIT;
+use crate::facts;
+use crate::logging::Tail;
+use crate::net::Network;
+use crate::thread::on_thread;
 
 /// Waits between attempts.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -129,8 +125,7 @@ impl Life {
                 Ending::Restart(end) => return end,
                 Ending::Over(problem) => {
                     tracing::error!(
-                        "the coordinator holds this machine: {problem}; next enrolment in {} \
-                        s",
+                        "the coordinator holds this machine: {problem}; next enrolment in {} s",
                         HELD_WAIT.as_secs()
                     );
                     tokio::time::sleep(HELD_WAIT).await;
@@ -154,18 +149,13 @@ impl Life {
 
     /// Repeats the request over the same port as long as only a person's approval is missing.
     async fn enroll_or_wait(
-        &self,
-        target: &Target,
-        identity: &Identity,
-        key: &AgentKey,
-        seen: &MachineFacts,
+        &self, target: &Target, identity: &Identity, key: &AgentKey, seen: &MachineFacts,
     ) -> Result<Enrolled, EnrollError> {
         loop {
             match self.enroll(target, identity, key, seen).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
                     tracing::info!(
-                        "waiting for approval: {}; next request in {} \
-                        s",
+                        "waiting for approval: {}; next request in {} s",
                         problem.message,
                         after.as_secs().max(1)
                     );
@@ -177,11 +167,7 @@ impl Life {
     }
 
     async fn enroll(
-        &self,
-        target: &Target,
-        identity: &Identity,
-        key: &AgentKey,
-        seen: &MachineFacts,
+        &self, target: &Target, identity: &Identity, key: &AgentKey, seen: &MachineFacts,
     ) -> Result<Enrolled, EnrollError> {
         let proof = match &self.token {
             Some(token) => Proof::BootToken(token.clone()),

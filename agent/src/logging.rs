@@ -3,26 +3,21 @@
 //! The memory holds the last lines, so that a problem is reported with the lines before it. While an action runs, each
 //! line is also handed to the session's telemetry, which is bounded and may drop it; logging never waits.
 
-use std::{
-    cell::Cell,
-    collections::VecDeque,
-    fmt::{self, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_api::message::{ActionRef, LogLevel};
 use landfall_session::Report;
-use tracing::{
-    Event, Level, Subscriber,
-    field::{Field, Visit},
-};
-use tracing_subscriber::{
-    Layer,
-    filter::{LevelFilter, Targets},
-    fmt::MakeWriter,
-    layer::{Context, SubscriberExt},
-    util::SubscriberInitExt,
-};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines remembered.
 const CAPACITY: usize = 200;

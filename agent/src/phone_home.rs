@@ -2,11 +2,9 @@
 //!
 //! It does not need systemd: it removes files, and a simple `init` can start it directly.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
 
 use landfall_api::{Pin, SecretText, message::PhoneHomeReport};
 use landfall_session::{Backoff, https_client, phone_home};

@@ -16,8 +16,7 @@ const STACK: usize = 2 << 20;
 /// # Errors
 /// The thread could not be started.
 pub(crate) async fn on_thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
+    name: &str, work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (done, result) = oneshot::channel();
     thread::Builder::new().name(name.into()).stack_size(STACK).spawn(move || {

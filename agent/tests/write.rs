@@ -1,14 +1,12 @@
 //! `landfall-agent write` as a person or a script calls it: the real program, onto regular files, over loopback.
 #![allow(clippy::unwrap_used)] // Tests.
 
-use std::{
-    io::{BufRead as _, BufReader, Cursor, Write as _},
-    net::{TcpListener, TcpStream},
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    sync::mpsc,
-    time::Duration,
-};
+use std::io::{BufRead as _, BufReader, Cursor, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 

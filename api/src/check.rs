@@ -8,12 +8,10 @@ mod hint;
 
 use serde_json::{Map, Value};
 
-use crate::{
-    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem, SizeSpec,
-    issue::{Issue, describe, has_expression, join, one_problem, suggest},
-    nearest::nearest,
-    schema::{self, Schema},
-};
+use crate::issue::{Issue, describe, has_expression, join, one_problem, suggest};
+use crate::nearest::nearest;
+use crate::schema::Schema;
+use crate::{API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem, SizeSpec, schema};
 
 impl Document {
     /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Does not check fields
@@ -276,13 +274,8 @@ impl Checker<'_> {
                 ),
                 [_, second, ..] => {
                     let below = join(path, second);
-                    let message = format!(
-                        "an action must do exactly one thing, but this one has {}",
-                        found.join(
-                            " \
-                        and "
-                        )
-                    );
+                    let message =
+                        format!("an action must do exactly one thing, but this one has {}", found.join(" and "));
                     self.say(&below, message, "make them separate items of the list, each with its own name");
                 }
             }

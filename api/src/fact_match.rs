@@ -4,10 +4,8 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::OnceLock};
 
 use serde_json::Value;
 
-use crate::{
-    DiskFacts, EnrolmentRuleSpec, MachineFacts, NicFacts, nearest,
-    selector::{EQUAL, OPERATORS, glob, parse_size},
-};
+use crate::selector::{EQUAL, OPERATORS, glob, parse_size};
+use crate::{DiskFacts, EnrolmentRuleSpec, MachineFacts, NicFacts, nearest};
 
 /// An invalid condition of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,12 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{
-    DiskSelector,
-    action::Rules,
-    dns_label::{LABEL_HINT, is_dns_label},
-    issue::{has_expression, join},
-};
+use crate::DiskSelector;
+use crate::action::Rules;
+use crate::dns_label::{LABEL_HINT, is_dns_label};
+use crate::issue::{has_expression, join};
 
 /// The actions of another template stand here. Their names and branches get this item's name and a dash in front; if this
 /// item names a branch, all of them are in it.

@@ -3,11 +3,11 @@
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use crate::schema::without_links;
 use crate::{
     API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
     ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
     RenderRequest, RenderedList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
-    schema::without_links,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -66,27 +66,9 @@ fn components() -> Map<String, Value> {
     }));
     macro_rules! define { ($($type:ty),+ $(,)?) => { $(generator.subschema_for::<$type>();)+ }; }
     define!(
-        Problem,
-        ListMetadata,
-        WatchType,
-        ApplyOutcome,
-        ProvisionRequest,
-        DeprovisionRequest,
-        RenderRequest,
-        RenderedList,
-        PreviewRequest,
-        Preview,
-        EventRecord,
-        HistoryEntry,
-        LogRecord,
-        ManifestReport,
-        ApproveRequest,
-        AuditEntry,
-        OperatorRevoked,
-        TokenInfo,
-        TokenIssued,
-        TokenList,
-        TokenRequest,
+        Problem, ListMetadata, WatchType, ApplyOutcome, ProvisionRequest, DeprovisionRequest, RenderRequest,
+        RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, LogRecord, ManifestReport, ApproveRequest,
+        AuditEntry, OperatorRevoked, TokenInfo, TokenIssued, TokenList, TokenRequest,
     );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {

@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::{
-    dns_label::is_dns_label,
-    issue::{Issue, describe, join, suggest},
-};
+use crate::dns_label::is_dns_label;
+use crate::issue::{Issue, describe, join, suggest};
 
 /// The longest value that is compared with a pattern, bytes: the comparison's time is the product of both lengths.
 const MAX_MATCHED: usize = 4096;
@@ -407,10 +405,7 @@ fn span<T: fmt::Display>(bounds: (Option<T>, Option<T>), unit: &str) -> Option<S
 
 /// The bound that a number breaks.
 fn outside<T: PartialOrd + fmt::Display>(
-    bounds: (Option<T>, Option<T>),
-    is: T,
-    least: &str,
-    most: &str,
+    bounds: (Option<T>, Option<T>), is: T, least: &str, most: &str,
 ) -> Option<String> {
     match bounds {
         (Some(bound), _) if is < bound => Some(format!("{least} is {bound}")),

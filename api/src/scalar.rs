@@ -135,8 +135,7 @@ impl FromStr for Digest {
     }
 }
 string_scalar!(
-    Digest,
-    "^(sha256:[0-9a-fA-F]{64}|sha512:[0-9a-fA-F]{128})$",
+    Digest, "^(sha256:[0-9a-fA-F]{64}|sha512:[0-9a-fA-F]{128})$",
     "SHA-256 or SHA-512, as printed by sha256sum or sha512sum"
 );
 

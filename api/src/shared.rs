@@ -1,11 +1,9 @@
 //! A value with many holders. A clone costs a count, whatever the size of the value; a holder that changes it gets a copy of
 //! its own first.
 
-use std::{
-    fmt,
-    ops::{Deref, DerefMut},
-    sync::Arc,
-};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -13,57 +13,23 @@ const FILLER_UUIDS: &[&str] = &[
     // The same default with the byte order of the first three fields the other way round (SMBIOS before 2.6).
     "00020003-0004-0005-0006-000700080009",
     // Found on whitebox boards with unset DMI (systemd's `id128` refuses nothing here; MAAS keeps this list).
-    "01020304-0506-0708-090a-0b0c0d0e0f10",
-    "12345678-1234-5678-90ab-cddeefaabbcc",
+    "01020304-0506-0708-090a-0b0c0d0e0f10", "12345678-1234-5678-90ab-cddeefaabbcc",
     "12345678-1234-1234-1234-123456789abc",
     // fwupd's list of unusable machine ids: Sunxi and generic test values.
-    "4c4c4544-0000-2010-8020-80c04f202020",
-    "fefefefe-fefe-fefe-fefe-fefefefefefe",
+    "4c4c4544-0000-2010-8020-80c04f202020", "fefefefe-fefe-fefe-fefe-fefefefefefe",
 ];
 
 /// Meaningless serial numbers, manufacturers and products; compared without case, blanks and points at the end.
 const FILLER_TEXTS: &[&str] = &[
     // AMI and Phoenix templates.
-    "to be filled by o.e.m",
-    "to be filled by oem",
-    "default string",
-    "system serial number",
-    "system manufacturer",
-    "system product name",
-    "system version",
-    "chassis serial number",
-    "base board serial number",
-    "o.e.m",
-    "oem",
+    "to be filled by o.e.m", "to be filled by oem", "default string", "system serial number", "system manufacturer",
+    "system product name", "system version", "chassis serial number", "base board serial number", "o.e.m", "oem",
     // The SMBIOS specification's own words for an absent string (DSP0134 6.1.3), as dmidecode prints them.
-    "not specified",
-    "not applicable",
-    "not available",
-    "not present",
-    "not settable",
-    "none",
-    "null",
-    "n/a",
-    "na",
-    "unknown",
-    "invalid",
-    "empty",
-    "undefined",
-    "uninitialized",
-    "default",
-    "serial",
-    "sernum",
-    "ssn",
+    "not specified", "not applicable", "not available", "not present", "not settable", "none", "null", "n/a", "na",
+    "unknown", "invalid", "empty", "undefined", "uninitialized", "default", "serial", "sernum", "ssn",
     // Counting.
-    "0123456789",
-    "123456789",
-    "1234567890",
-    "01234567890123456789",
-    "012345678",
-    "12345678",
-    "123456",
-    "0123456789abcdef",
-    // QEMU, without a stated value.
+    "0123456789", "123456789", "1234567890", "01234567890123456789", "012345678", "12345678", "123456",
+    "0123456789abcdef", // QEMU, without a stated value.
     "pc system serial number",
 ];
 
@@ -95,12 +61,8 @@ mod tests {
     #[test]
     fn fillers_are_dropped_and_real_values_kept() {
         for filler in [
-            "",
-            "0",
-            "00000000-0000-0000-0000-000000000000",
-            "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
-            "03000200-0400-0500-0006-000700080009",
-            "11111111-1111-1111-1111-111111111111",
+            "", "0", "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+            "03000200-0400-0500-0006-000700080009", "11111111-1111-1111-1111-111111111111",
         ] {
             assert_eq!(uuid(filler), None, "{filler}");
         }
@@ -108,16 +70,8 @@ mod tests {
         assert_eq!(uuid(&format!("{}\n", real.to_uppercase())).unwrap().to_string(), real);
 
         for filler in [
-            "To be filled by O.E.M.",
-            "Default string",
-            "Not Specified",
-            "None",
-            "0123456789",
-            "00000000",
-            "xxxxxxxxxx",
-            "........",
-            "  ",
-            "System Serial Number",
+            "To be filled by O.E.M.", "Default string", "Not Specified", "None", "0123456789", "00000000",
+            "xxxxxxxxxx", "........", "  ", "System Serial Number",
         ] {
             assert_eq!(text(filler), "", "{filler}");
         }

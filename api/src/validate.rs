@@ -9,13 +9,11 @@ use serde_json::Value;
 
 pub use actions::MAX_ACTIONS;
 
-use crate::{
-    Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Workflow,
-    action::Rules,
-    dns_label::{LABEL_HINT, is_dns_label},
-    expression::check_expressions,
-    issue::{Issue, join, one_problem},
-};
+use crate::action::Rules;
+use crate::dns_label::{LABEL_HINT, is_dns_label};
+use crate::expression::check_expressions;
+use crate::issue::{Issue, join, one_problem};
+use crate::{Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Workflow};
 
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
@@ -63,9 +61,7 @@ pub fn validate_actions(actions: &[Action]) -> Result<(), Problem> {
 /// # Errors
 /// [`Problem`] with code `InvalidTemplate` naming the field, such as `actions[0].writeImage.image.digest`.
 pub fn validate_rendered(
-    actions: &[Action],
-    on_failure: &[Action],
-    success_on: Option<SuccessOn>,
+    actions: &[Action], on_failure: &[Action], success_on: Option<SuccessOn>,
 ) -> Result<(), Problem> {
     let mut issues = Vec::new();
     let trees = |list: &[Action]| list.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>();
@@ -150,11 +146,8 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         }
     }
     if identity.serial.as_deref().is_some_and(|s| s.trim().is_empty()) {
-        issues.push(Issue::new(
-            "spec.identity.serial",
-            "an empty serial number matches nothing",
-            "leave the field out",
-        ));
+        issues
+            .push(Issue::new("spec.identity.serial", "an empty serial number matches nothing", "leave the field out"));
     }
 }
 

@@ -12,10 +12,8 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde_json::Value;
 
-pub use self::{
-    fold::{Folded, NamedAction},
-    results::{ActionOutcome, Others, results_scope},
-};
+pub use self::fold::{Folded, NamedAction};
+pub use self::results::{ActionOutcome, Others, results_scope};
 use crate::{Parameter, issue::describe};
 
 /// A condition that was read.

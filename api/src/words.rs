@@ -61,9 +61,10 @@ mod tests {
 
     use serde::Serialize;
 
+    use crate::message::LogLevel;
     use crate::{
         BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HttpMethod, ImageFormat, LoaderSpec, NetworkFormat,
-        PartitionRole, Role, TableSpec, WipeLevel, message::LogLevel,
+        PartitionRole, Role, TableSpec, WipeLevel,
     };
 
     fn one_name<T: Copy + PartialEq + Debug + Display + Serialize>(all: &[T], named: fn(&str) -> Option<T>) {

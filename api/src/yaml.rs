@@ -11,10 +11,8 @@ use serde_json::Value;
 
 pub use tree::{DuplicateKeys, YamlField, YamlNode, YamlValue};
 
-use crate::{
-    Document, ErrorCode, Problem, check,
-    issue::{Issue, join},
-};
+use crate::issue::{Issue, join};
+use crate::{Document, ErrorCode, Problem, check};
 
 /// Largest file that is read, bytes. Documents are a few kilobytes; the coordinator takes 1 MiB a document.
 pub const MAX_FILE_BYTES: usize = 8 << 20;

@@ -51,10 +51,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "metadata.labels.a: \"1\" -> \"3\"",
-                "metadata.labels.b: removed, was \"2\"",
-                "spec.list: [1] -> [1,2]",
-                "spec.x: added {}"
+                "metadata.labels.a: \"1\" -> \"3\"", "metadata.labels.b: removed, was \"2\"",
+                "spec.list: [1] -> [1,2]", "spec.x: added {}"
             ]
         );
         assert!(between(&old, &old).is_empty());

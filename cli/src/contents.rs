@@ -2,10 +2,8 @@
 
 use landfall_api::{DiskFacts, VolumeFacts};
 
-use crate::{
-    human,
-    table::{Columns, or_dash},
-};
+use crate::human;
+use crate::table::{Columns, or_dash};
 
 /// The table of these disks' contents.
 pub(crate) fn columns<'a>(disks: impl IntoIterator<Item = &'a DiskFacts>) -> Columns {
@@ -87,10 +85,8 @@ mod tests {
         assert_eq!(
             holds(Some(full)),
             [
-                "whole disk|1.0 GiB|-|swap space",
-                "1|1.0 MiB|root|XFS file system \"data\", swap space",
-                "14|1.0 MiB|-|nothing known",
-                "3 more|-|-|-"
+                "whole disk|1.0 GiB|-|swap space", "1|1.0 MiB|root|XFS file system \"data\", swap space",
+                "14|1.0 MiB|-|nothing known", "3 more|-|-|-"
             ]
         );
     }

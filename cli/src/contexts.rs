@@ -1,22 +1,18 @@
 //! Several coordinators: the file of contexts, which contains names of files and commands and never a secret.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::Digest;
 use landfall_client::{Server, Trust};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
-use crate::{
-    failure::Failure,
-    settings::{Identity, Settings, TokenSource},
-};
+use crate::failure::Failure;
+use crate::settings::{Identity, Settings, TokenSource};
 
 /// Largest file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use landfall_client::{Client, Server, Trust};
 
-use crate::{
-    args::Connection,
-    contexts::{Contexts, Entry},
-    failure::Failure,
-    settings::{Identity, Settings},
-};
+use crate::args::Connection;
+use crate::contexts::{Contexts, Entry};
+use crate::failure::Failure;
+use crate::settings::{Identity, Settings};
 
 /// The socket on a coordinator's own host, the default.
 const DEFAULT_SOCKET: &str = "/var/lib/landfall/api.sock";

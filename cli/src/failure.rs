@@ -5,10 +5,8 @@ use std::{borrow::Cow, io};
 use landfall_api::{ErrorCode, Kind, Problem};
 use landfall_client::ClientError;
 
-use crate::{
-    output,
-    text::{Text, set_in},
-};
+use crate::output;
+use crate::text::{Text, set_in};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,9 @@
 //! The files of an apply: found, read, parsed; and checked for errors across the whole set.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
 

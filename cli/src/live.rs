@@ -1,9 +1,7 @@
 //! Watches the coordinator's documents: a feed that reconnects, and one line per machine.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -105,11 +103,7 @@ enum Ended {
 
 /// One connection. `Ok` when the receiver has gone.
 async fn run(
-    client: &Client,
-    scope: &Scope,
-    from: &mut Option<u64>,
-    news: &mpsc::Sender<News>,
-    ever: &mut bool,
+    client: &Client, scope: &Scope, from: &mut Option<u64>, news: &mpsc::Sender<News>, ever: &mut bool,
 ) -> Result<(), Ended> {
     let mut heard = false;
     let ended = |failure: Failure, heard: bool| match &failure {

@@ -6,12 +6,11 @@ use jiff::Timestamp;
 use landfall_api::{Document, Kind};
 use serde_json::{Value, json};
 
-use crate::{
-    failure::Failure,
-    jsonpath::{Expression, Template, plain},
-    output::Out,
-    table::{self, Columns, or_dash},
-};
+use crate::failure::Failure;
+use crate::jsonpath::{Expression, Template, plain};
+use crate::output::Out;
+use crate::table;
+use crate::table::{Columns, or_dash};
 
 /// A form.
 #[derive(Debug, Clone)]

@@ -7,11 +7,9 @@ use landfall_api::{
     Template, Workflow, WorkflowPhase,
 };
 
-use crate::{
-    human,
-    output::{self, Out},
-    text::{Text, one_line, visible},
-};
+use crate::output::Out;
+use crate::text::{Text, one_line, visible};
+use crate::{human, output};
 
 /// A header and rows, laid out with two spaces between columns.
 pub(crate) struct Columns {
@@ -91,17 +89,7 @@ pub(crate) fn documents(kind: Kind, documents: &[&Document], wide: bool, labels:
     let header: &[&str] = match (kind, wide) {
         (Kind::Machine, false) => &["NAME", "PHASE", "CONNECTED", "WORKFLOW", "AGE"],
         (Kind::Machine, true) => &[
-            "NAME",
-            "PHASE",
-            "CONNECTED",
-            "WORKFLOW",
-            "AGE",
-            "MACS",
-            "FIRMWARE",
-            "CPUS",
-            "MEMORY",
-            "DISKS",
-            "HEARD",
+            "NAME", "PHASE", "CONNECTED", "WORKFLOW", "AGE", "MACS", "FIRMWARE", "CPUS", "MEMORY", "DISKS", "HEARD",
             "AGENT",
         ],
         (Kind::Template, false) => &["NAME", "ACTIONS", "PARAMETERS", "AGE"],

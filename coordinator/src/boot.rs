@@ -6,21 +6,16 @@ use async_trait::async_trait;
 use landfall_api::{Kind, MacAddr};
 use uuid::Uuid;
 
-use landfall_boot::{
-    BootError, BootServices,
-    http::layer::Layer,
-    policy::{BootPolicy, Decision, PolicyError, PublicFacts},
-};
+use landfall_boot::http::layer::Layer;
+use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts};
+use landfall_boot::{BootError, BootServices};
 
 use crate::state::Coordinator;
 
 #[async_trait]
 impl BootPolicy for Coordinator {
     async fn decide(
-        &self,
-        mac: MacAddr,
-        smbios_uuid: Option<Uuid>,
-        from: Option<IpAddr>,
+        &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
         let decided = self.engine.boot().boot_decision_from(mac, smbios_uuid, from).await;
         decided.map_err(|problem| PolicyError { mac, reason: problem.to_string() })

@@ -1,10 +1,8 @@
 //! The coordinator's one configuration file: TOML, unknown keys refused, every default stated here.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use landfall_api::{DurationSpec, nearest};
@@ -257,8 +255,7 @@ impl Config {
         }
         if self.advertise.is_unspecified() {
             return invalid(
-                "advertise",
-                "0.0.0.0 is not an address that machines can reach",
+                "advertise", "0.0.0.0 is not an address that machines can reach",
                 "use the address at which machines reach this host",
             );
         }
@@ -293,9 +290,7 @@ impl Config {
         }
         if self.metrics.listen.is_some_and(|listen| [self.http.listen, self.tls.listen].contains(&listen)) {
             return invalid(
-                "metrics.listen",
-                "is the address of another service",
-                "give it a port of its own, such as 7481",
+                "metrics.listen", "is the address of another service", "give it a port of its own, such as 7481",
             );
         }
         if let Err(error) = tracing_subscriber::EnvFilter::builder().parse(&self.log.filter) {

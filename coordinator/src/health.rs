@@ -1,9 +1,7 @@
 //! Whether this coordinator can do its work now: what `/readyz` answers.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;

@@ -7,21 +7,15 @@
 use std::{fmt, time::Duration};
 
 use clap::ValueEnum;
-use landfall_edge::{
-    gate::{Limiters, Rate},
-    text::cut,
-};
+use landfall_edge::gate::{Limiters, Rate};
+use landfall_edge::text::cut;
 use tracing::{Event, Level, Subscriber, callsite::Identifier};
-use tracing_subscriber::{
-    EnvFilter,
-    field::RecordFields,
-    fmt::{
-        FmtContext, FormatEvent, FormatFields,
-        format::{DefaultFields, Writer},
-        time::{FormatTime, SystemTime},
-    },
-    registry::LookupSpan,
-};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Lines of one place in the code: 10 a second, some 200 MB a day of a flood that does not end; and 6000 at once, so that
 /// a fleet that comes back leaves its lines.

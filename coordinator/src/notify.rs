@@ -1,12 +1,11 @@
 //! Reports the process's state to the service manager: systemd's sd_notify protocol. One datagram to the socket that
 //! `NOTIFY_SOCKET` names; without the variable there is no service manager.
 
-use std::{
-    ffi::OsString,
-    os::unix::net::{SocketAddr, UnixDatagram},
-    os::{linux::net::SocketAddrExt as _, unix::ffi::OsStrExt as _},
-    time::Duration,
-};
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// It serves.
 pub fn ready() {

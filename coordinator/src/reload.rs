@@ -6,17 +6,8 @@ use crate::config::Config;
 
 /// Keys that a reload can change; a trailing dot means all below. The example file marks the same ones.
 const CAN_CHANGE: [&str; 11] = [
-    "limits.",
-    "discovery.",
-    "manifests.",
-    "log.filter",
-    "dhcp.discovery",
-    "boot.kernel",
-    "boot.initramfs",
-    "boot.tools",
-    "boot.arm64.",
-    "boot.images",
-    "boot.kernel_args",
+    "limits.", "discovery.", "manifests.", "log.filter", "dhcp.discovery", "boot.kernel", "boot.initramfs",
+    "boot.tools", "boot.arm64.", "boot.images", "boot.kernel_args",
 ];
 /// Keys below those that it cannot.
 const CANNOT: [&str; 1] = ["limits.certificate_ttl"];

@@ -6,26 +6,18 @@ use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use landfall_boot::BootReload;
-use landfall_coordinator::{
-    boot,
-    config::{Config, ManifestsConfig},
-    doctor,
-    engine::{Engine, HttpSources, Settings},
-    finding::Level,
-    manifest_dir, notify, operator,
-    operator::LocalListener,
-    pki::Pki,
-    reload::{Plan, merged},
-    session,
-    state::Coordinator,
-    tls, tools_layer,
-};
+use landfall_coordinator::config::{Config, ManifestsConfig};
+use landfall_coordinator::engine::{Engine, HttpSources, Settings};
+use landfall_coordinator::finding::Level;
+use landfall_coordinator::operator::LocalListener;
+use landfall_coordinator::pki::Pki;
+use landfall_coordinator::reload::{Plan, merged};
+use landfall_coordinator::state::Coordinator;
+use landfall_coordinator::{boot, doctor, manifest_dir, notify, operator, session, tls, tools_layer};
 use landfall_store::Store;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::logging::Logs;

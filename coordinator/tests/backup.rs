@@ -2,12 +2,10 @@
 
 mod site;
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use site::{API, Coordinator, Site, call, machine, run};

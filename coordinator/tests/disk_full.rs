@@ -3,20 +3,15 @@
 
 mod site;
 
-use std::{
-    fs::File,
-    io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use site::{
-    API, Coordinator, LIMIT, Site,
-    agent::{Agent, has_attempts, patient_template},
-    call, machine, program,
-};
+use site::agent::{Agent, has_attempts, patient_template};
+use site::{API, Coordinator, LIMIT, Site, call, machine, program};
 
 /// A mount namespace with a file system of its own in it; gone when dropped.
 struct Namespace {

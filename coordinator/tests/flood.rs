@@ -3,22 +3,16 @@
 
 mod besieged;
 
-use std::{
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use besieged::{Dice, LIMIT, MAC, Site, mib};
 use landfall_boot::tftp::MAX_TRANSFERS;
-use nix::{
-    sched::{CloneFlags, setns},
-    sys::socket::{setsockopt, sockopt},
-};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
 /// Made-up addresses that ask.

@@ -11,11 +11,9 @@ use landfall_proto::v1;
 use landfall_session::{https_client, phone_home};
 use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Rounds; each has one of every kind on every port, and then good requests.

@@ -3,10 +3,8 @@
 
 mod besieged;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use besieged::{LIMIT, Site, mib};
 use futures::{StreamExt as _, stream};
@@ -16,11 +14,9 @@ use landfall_coordinator::tls::listener::{ANONYMOUS, QUIET};
 use landfall_edge::gate::open_files;
 use landfall_session::Connection;
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Of each of the five ways.

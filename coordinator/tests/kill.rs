@@ -2,23 +2,16 @@
 
 mod site;
 
-use std::{
-    collections::HashMap,
-    path::Path,
-    process::Stdio,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use site::{
-    API, Coordinator, LIMIT, Site,
-    agent::{Agent, has_attempts, patient_template},
-    call, machine,
-};
+use site::agent::{Agent, has_attempts, patient_template};
+use site::{API, Coordinator, LIMIT, Site, call, machine};
 use tokio::time::timeout;
 use uuid::Uuid;
 

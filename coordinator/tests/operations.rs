@@ -2,12 +2,10 @@
 
 mod besieged;
 
-use std::{
-    os::unix::net::UnixDatagram,
-    path::Path,
-    process::{Command, Output},
-    time::{Duration, Instant},
-};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use besieged::{API, Coordinator, LIMIT, Site, request};
 use landfall_edge::testing::ports;

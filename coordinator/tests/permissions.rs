@@ -6,10 +6,8 @@ mod permitted;
 
 use http::Method;
 use landfall_api::{AuditOutcome, Role};
-use landfall_coordinator::{
-    operator::{Access, RouteInfo, routes},
-    session::{CALLS, CallAccess},
-};
+use landfall_coordinator::operator::{Access, RouteInfo, routes};
+use landfall_coordinator::session::{CALLS, CallAccess};
 use landfall_proto::v1;
 use permitted::{Shows, Site};
 

@@ -7,10 +7,8 @@ mod permitted;
 use std::{sync::Arc, time::Duration};
 
 use http::Method;
-use landfall_api::{
-    ConditionStatus, DiskId, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase,
-    message::{Identity, Proof, Vitals},
-};
+use landfall_api::message::{Identity, Proof, Vitals};
+use landfall_api::{ConditionStatus, DiskId, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase};
 use landfall_proto::v1;
 use landfall_session::{
     AgentKey, EnrollError, Enrolled, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle,
@@ -60,10 +58,7 @@ impl Host for Computer {
 }
 
 fn start(
-    site: &Site,
-    enrolled: &Enrolled,
-    disk: &'static str,
-    mac: &str,
+    site: &Site, enrolled: &Enrolled, disk: &'static str, mac: &str,
 ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
     let config = SessionConfig {
         target: site.target(),

@@ -5,13 +5,11 @@ mod site;
 
 use std::{net::TcpStream, process::Command, sync::Arc};
 
-use landfall_api::{
-    DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState, SecretText,
-    message::{
-        ActionKind, ActionRef, ActionResult, Assignment, EventBody, Identity, PhoneHomeReport, Proof, Vitals,
-        WriteImageResult,
-    },
+use landfall_api::message::{
+    ActionKind, ActionRef, ActionResult, Assignment, EventBody, Identity, PhoneHomeReport, Proof, Vitals,
+    WriteImageResult,
 };
+use landfall_api::{DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState, SecretText};
 use landfall_session::{
     AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
     https_client, phone_home,

@@ -3,19 +3,13 @@
 
 mod besieged;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use besieged::{API, LIMIT, Site, request};
-use landfall_api::{
-    ErrorCode, Problem, Progress,
-    message::{ActionRef, EventBody, LogLevel},
-};
+use landfall_api::message::{ActionRef, EventBody, LogLevel};
+use landfall_api::{ErrorCode, Problem, Progress};
 use landfall_session::Connection;
 use serde_json::Value;
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::UnixStream, time::timeout};

@@ -16,10 +16,7 @@ pub(crate) enum Decision {
 /// Decides from the receipt on the disk, from its other content (`content`; `None`: blank), and from the digest that
 /// names the image.
 pub(crate) fn authorise(
-    disk: &DiskId,
-    authority: &Authority,
-    found: Option<&DiskReceipt>,
-    content: Option<&str>,
+    disk: &DiskId, authority: &Authority, found: Option<&DiskReceipt>, content: Option<&str>,
     image_digest: Option<Digest>,
 ) -> Result<Decision, WriteError> {
     let Authority { receipt: intent, expected, person_authorised, .. } = authority;

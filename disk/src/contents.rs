@@ -5,12 +5,9 @@ use std::{io, ops::Range, path::Path};
 use jiff::Timestamp;
 use landfall_api::{DiskContents, MAX_PARTITIONS, MAX_VOLUMES, PartitionFacts, VolumeFacts};
 
-use crate::{
-    DiskError, ReadAt, RealDevice, blank,
-    gpt::{Legacy, RECEIPT_TYPE},
-    judge::Findings,
-    signature,
-};
+use crate::gpt::{Legacy, RECEIPT_TYPE};
+use crate::judge::Findings;
+use crate::{DiskError, ReadAt, RealDevice, blank, signature};
 
 /// Where a kind of volume has its label, bytes from the volume's start, and how long it is at most. Names are those of the
 /// table of signatures. Sources: Linux ext4.h (`s_volume_name`), xfs_format.h (`sb_fname`), btrfs_tree.h (`label`), swap.h

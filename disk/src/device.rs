@@ -1,24 +1,18 @@
 //! Block devices: the trait with the few operations that writing an image needs, and its implementation for real
 //! devices.
 
-use std::{
-    fs::{File, OpenOptions, TryLockError},
-    io,
-    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::{
-    errno::Errno,
-    fcntl::{FallocateFlags, fallocate},
-    libc,
-};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc;
 
-use crate::{
-    buffer::{ALIGNMENT, Buffer},
-    sys,
-};
+use crate::buffer::{ALIGNMENT, Buffer};
+use crate::sys;
 
 /// Bytes that can be read at any offset.
 pub trait ReadAt {

@@ -9,15 +9,14 @@ use std::{fs, io, ops::Range, path::Path};
 use landfall_api::{DiskFacts, DiskReceipt, ReceiptState};
 use uuid::Uuid;
 
+use crate::authorise::{Decision, authorise, words};
+use crate::forgiving::Forgiving;
+use crate::judge::Findings;
+use crate::pipeline::{device_io, divide_device, finish_device, has_room, hold_back_device};
+use crate::write::{known_here, mark_of, open, same_device, same_disk};
 use crate::{
-    Authority, Expectation, LogLevel, NewTable, Observer, Order, RealDevice, TableKind, WriteError,
-    authorise::{Decision, authorise, words},
-    blank, device_path, disk_at,
-    forgiving::Forgiving,
-    judge::Findings,
-    pipeline::{device_io, divide_device, finish_device, has_room, hold_back_device},
-    receipt, sys,
-    write::{known_here, mark_of, open, same_device, same_disk},
+    Authority, Expectation, LogLevel, NewTable, Observer, Order, RealDevice, TableKind, WriteError, blank, device_path,
+    disk_at, receipt, sys,
 };
 
 /// One disk to be divided.
@@ -265,9 +264,7 @@ fn shared(request: &DivideRequest) -> Result<(RealDevice, DiskReceipt), WriteErr
 }
 
 fn with_order<T>(
-    request: &DivideRequest,
-    device: &RealDevice,
-    act: &dyn Fn(&Order<'_>) -> Result<T, WriteError>,
+    request: &DivideRequest, device: &RealDevice, act: &dyn Fn(&Order<'_>) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
     let (path, name) = (device_path(&request.disk), request.name());
     act(&Order {

@@ -5,11 +5,9 @@
 //! of the disk above all, because tables are written there. A disk that emulates small sectors fails a whole physical one
 //! then, and takes a write of a part of it as little as a read.
 
-use std::{
-    io,
-    ops::Range,
-    sync::{Mutex, PoisonError},
-};
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use crate::{BlockDevice, ReadAt, WriteError, exact};
 

@@ -1,24 +1,19 @@
 //! Entry points for the fuzz targets in `disk/fuzz`: parsers and decoders that are otherwise private, with plain data
 //! types. Public for them alone, and hidden: no promise is made of it.
 
-use std::{
-    io,
-    ops::Range,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use landfall_api::{Digest, DiskReceipt};
 use reqwest::header::{self, HeaderMap, HeaderValue};
 
-use crate::{
-    BlockDevice, Format, ImageSource, ReadAt, WriteError,
-    buffer::Pool,
-    content,
-    decode::{self, DecodeError, Decoded, Input, Limits, Sink, qcow2},
-    gpt::{Kept, Layout, Legacy, Old, Piece},
-    proof, receipt, source,
-};
+use crate::buffer::Pool;
+use crate::decode::{DecodeError, Decoded, Input, Limits, Sink, qcow2};
+use crate::gpt::{Kept, Layout, Legacy, Old, Piece};
+use crate::{BlockDevice, Format, ImageSource, ReadAt, WriteError, content, decode, proof, receipt, source};
 
 /// Why decoding ended before the image did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,9 +143,7 @@ fn stopped(error: DecodeError) -> Stopped {
 }
 
 fn collect(
-    stored: &[u8],
-    how: How,
-    run: impl FnOnce(&mut dyn Input, &mut Sink, Limits) -> Result<(), DecodeError>,
+    stored: &[u8], how: How, run: impl FnOnce(&mut dyn Input, &mut Sink, Limits) -> Result<(), DecodeError>,
 ) -> Result<Raw, Stopped> {
     let (out, pieces) = crossbeam_channel::bounded::<Result<Decoded, WriteError>>(4);
     let (done, mut raw) = std::thread::scope(|scope| {

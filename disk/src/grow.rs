@@ -7,11 +7,8 @@
 
 use std::{io, ops::Range, path::Path};
 
-use crate::{
-    BlockDevice, RealDevice, exact,
-    gpt::{Table, TableError, plausible_table},
-    sys,
-};
+use crate::gpt::{Table, TableError, plausible_table};
+use crate::{BlockDevice, RealDevice, exact, sys};
 
 /// Where partitions end, bytes: what every partitioning program of today aligns to.
 const ALIGNMENT: u64 = 1 << 20;

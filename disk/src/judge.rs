@@ -17,11 +17,8 @@
 
 use std::{fmt, io, ops::Range};
 
-use crate::{
-    ReadAt, Table, TableError,
-    gpt::{self, RECEIPT_TYPE},
-    receipt, signature,
-};
+use crate::gpt::RECEIPT_TYPE;
+use crate::{ReadAt, Table, TableError, gpt, receipt, signature};
 
 /// What firmware finds.
 #[derive(Debug, Clone, PartialEq, Eq)]

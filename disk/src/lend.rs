@@ -9,15 +9,12 @@ use std::{fs::File, os::unix::fs::MetadataExt as _};
 use landfall_api::{DiskFacts, DiskReceipt, Receipt, ReceiptState};
 use uuid::Uuid;
 
+use crate::authorise::{authorise, same_mark, words};
+use crate::device::lock;
+use crate::forgiving::Forgiving;
+use crate::write::{in_use, known_here, opened, same_disk};
 use crate::{
-    Authority, BlockDevice as _, LogLevel, Observer, ReadAt, RealDevice, WriteError,
-    authorise::{authorise, same_mark, words},
-    blank,
-    device::lock,
-    device_path,
-    forgiving::Forgiving,
-    receipt,
-    write::{in_use, known_here, opened, same_disk},
+    Authority, BlockDevice as _, LogLevel, Observer, ReadAt, RealDevice, WriteError, blank, device_path, receipt,
 };
 
 /// One disk for a program.
@@ -97,10 +94,7 @@ pub fn take_back(disk: &DiskFacts, mark: Option<&DiskReceipt>, observer: &dyn Ob
 
 /// The receipt of this workflow on the disk; `None`: it has none, and may be written.
 fn judge(
-    request: &LendRequest,
-    device: &RealDevice,
-    name: &str,
-    observer: &dyn Observer,
+    request: &LendRequest, device: &RealDevice, name: &str, observer: &dyn Observer,
 ) -> Result<Option<DiskReceipt>, WriteError> {
     let LendRequest { disk, authority, .. } = request;
     let unreadable = |action| {
@@ -121,10 +115,7 @@ fn content(disk: &(impl ReadAt + ?Sized), foreign: bool) -> std::io::Result<Opti
 }
 
 fn decide(
-    request: &LendRequest,
-    found: Option<DiskReceipt>,
-    content: Option<&str>,
-    name: &str,
+    request: &LendRequest, found: Option<DiskReceipt>, content: Option<&str>, name: &str,
 ) -> Result<Option<DiskReceipt>, WriteError> {
     let authority = &request.authority;
     let run = &authority.receipt;

@@ -1,10 +1,9 @@
 //! Which disks this machine has, from sysfs alone: no udev runs in the boot image.
 
-use std::{
-    fs, io,
-    os::{linux::fs::MetadataExt, unix::fs::FileTypeExt},
-    path::{Path, PathBuf},
-};
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{DiskFacts, DiskId};
 

@@ -1,13 +1,9 @@
 //! What a caller requests, and the result.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use landfall_api::{DiskFacts, DiskReceipt, Progress, WipeLevel};
 use uuid::Uuid;

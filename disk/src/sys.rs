@@ -171,12 +171,7 @@ pub(crate) fn nvme_namespace(file: &File) -> io::Result<u32> {
 
 /// Sends an admin command to the controller of an NVMe block device; its status, 0 if it did it.
 pub(crate) fn nvme_admin(
-    file: &File,
-    opcode: u8,
-    namespace: u32,
-    dwords: [u32; 2],
-    data: &mut [u8],
-    limit: Duration,
+    file: &File, opcode: u8, namespace: u32, dwords: [u32; 2], data: &mut [u8], limit: Duration,
 ) -> io::Result<u16> {
     let mut command = NvmeAdminCommand {
         opcode,

@@ -4,17 +4,14 @@ use std::{cell::Cell, io, path::Path, time::Instant};
 
 use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, IndexSpec, Receipt, ReceiptState};
 
+use crate::authorise::{Decision, authorise, same_mark};
+use crate::forgiving::Forgiving;
+use crate::pipeline::{Expectation, Order, device_io, install, unreadable};
+use crate::proof::Resolved;
+use crate::teardown::close_idle_on;
 use crate::{
     Authority, BlockDevice, Image, Index, Installed, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent,
-    WriteError, WriteOutcome, WriteRequest,
-    authorise::{Decision, authorise, same_mark},
-    blank, device_path, disk_at,
-    forgiving::Forgiving,
-    holders_of, memory,
-    pipeline::{Expectation, Order, device_io, install, unreadable},
-    proof::{self, Resolved},
-    receipt, source,
-    teardown::close_idle_on,
+    WriteError, WriteOutcome, WriteRequest, blank, device_path, disk_at, holders_of, memory, proof, receipt, source,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
@@ -51,9 +48,7 @@ pub fn may_write(request: &WriteRequest, observer: &dyn Observer) -> Result<(), 
 
 /// `first` is asked just before the first write; an error ends the write there.
 fn write(
-    request: &WriteRequest,
-    observer: &dyn Observer,
-    first: &dyn Fn() -> Result<(), WriteError>,
+    request: &WriteRequest, observer: &dyn Observer, first: &dyn Fn() -> Result<(), WriteError>,
 ) -> Result<WriteOutcome, WriteError> {
     let begun = Instant::now();
     let path = device_path(&request.disk);
@@ -146,11 +141,7 @@ fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
 /// blank", and a person decides. One that is expected on this disk applies, whatever the disk was called when it was
 /// written: what is expected was reported under the name that the disk has now.
 pub(crate) fn known_here(
-    mark: &DiskReceipt,
-    disk: &DiskId,
-    authority: &Authority,
-    name: &str,
-    observer: &dyn Observer,
+    mark: &DiskReceipt, disk: &DiskId, authority: &Authority, name: &str, observer: &dyn Observer,
 ) -> bool {
     let expected = |other: &DiskReceipt| other.disk.same_disk(disk) && same_mark(&other.receipt, &mark.receipt);
     let own = mark.disk.same_disk(disk) || authority.expected.iter().any(expected);

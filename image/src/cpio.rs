@@ -3,12 +3,10 @@
 //! Written by hand because reproducibility is the whole point here: owner 0, time 0, members sorted by path, inode
 //! numbers counted from one. The parents of a member are added by themselves, since the kernel creates none.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read, Write},
-    path::PathBuf,
-};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::{fs, io};
 
 const MAGIC: &[u8; 6] = b"070701";
 const HEADER: usize = 110;
@@ -250,15 +248,8 @@ mod tests {
         assert_eq!(
             paths,
             [
-                "dev",
-                "dev/console",
-                "init",
-                "lib",
-                "lib/modules",
-                "lib/modules/6.1",
-                "lib/modules/6.1/kernel",
-                "lib/modules/6.1/kernel/a.ko",
-                "lib64"
+                "dev", "dev/console", "init", "lib", "lib/modules", "lib/modules/6.1", "lib/modules/6.1/kernel",
+                "lib/modules/6.1/kernel/a.ko", "lib64"
             ]
         );
         assert_eq!(members[2], Member { path: "init".into(), kind: "file", mode: 0o755, size: 2, device: None });

@@ -1,20 +1,16 @@
 //! The boot image: one static program as `/init`, the modules of a profile, and the few directories it mounts on.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::Serialize;
 
-use crate::{
-    cpio::{Archive, Content, CpioError},
-    digest::Hashing,
-    kernel::{KernelTree, ResolveError, index, resolve},
-    output::{AtomicFile, OutputError},
-};
+use crate::cpio::{Archive, Content, CpioError};
+use crate::digest::Hashing;
+use crate::kernel::{KernelTree, ResolveError, index, resolve};
+use crate::output::{AtomicFile, OutputError};
 
 /// zstd's level for boot images: they are packed once and fetched over slow networks many times.
 pub const DEFAULT_LEVEL: i32 = 19;
@@ -175,9 +171,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
 }
 
 fn add_firmware(
-    archive: &mut Archive,
-    recipe: &Recipe<'_>,
-    modules: &BTreeSet<String>,
+    archive: &mut Archive, recipe: &Recipe<'_>, modules: &BTreeSet<String>,
 ) -> Result<(BTreeSet<String>, BTreeSet<String>), CpioError> {
     let (mut packed, mut missing) = (BTreeSet::new(), BTreeSet::new());
     let Some(directory) = recipe.firmware else { return Ok((packed, missing)) };

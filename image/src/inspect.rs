@@ -1,21 +1,19 @@
 //! Shows what an initramfs or a disk image contains. The type is detected by content, never by the file's name.
 
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    io::{self, Cursor, Read},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
 
 use gpt::disk::LogicalBlockSize;
 use landfall_disk::{Index, IndexError, MAX_INDEX_BYTES, StoredAs};
 use serde::Serialize;
 
-use crate::{
-    cpio::{self, CpioError, Member},
-    digest::Hashing,
-    kernel::modinfo::canonical,
-};
+use crate::cpio;
+use crate::cpio::{CpioError, Member};
+use crate::digest::Hashing;
+use crate::kernel::modinfo::canonical;
 
 /// How much of a disk's beginning is kept: the partition table of either sector size lies within.
 const HEAD: u64 = 1 << 20;

@@ -1,22 +1,19 @@
 //! `landfall-image`: the command line over the library.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use landfall_image::{
-    disk::{self, filesystem::RootFs, layout::Sector},
-    initramfs::{self, ExtraFile},
-    inspect::{self, Report},
-    kernel::{KernelTree, Profile},
-    output, pack, tools,
-};
+use landfall_image::disk::filesystem::RootFs;
+use landfall_image::disk::layout::Sector;
+use landfall_image::initramfs::ExtraFile;
+use landfall_image::inspect::Report;
+use landfall_image::kernel::{KernelTree, Profile};
+use landfall_image::{disk, initramfs, inspect, output, pack, tools};
 
 /// Packs the boot image; builds and inspects OS disk images.
 #[derive(Parser)]

@@ -3,11 +3,9 @@
 //! A build that is interrupted must never leave half an image under the final name: a later run, or a coordinator
 //! that serves the directory, would take it for a good one.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// An output file could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -11,12 +11,11 @@
 mod source;
 mod workers;
 
-use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Write},
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::Digest;
 use landfall_disk::{
@@ -26,10 +25,8 @@ use landfall_disk::{
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use self::{
-    source::Source,
-    workers::{Failure, Next},
-};
+use self::source::Source;
+use self::workers::{Failure, Next};
 use crate::output::{AtomicFile, OutputError};
 
 /// zstd's level if none is asked for. Of a Debian image of 1411 MiB in chunks of 1 MiB, level 3 makes 209 MiB, 9 makes 194 for

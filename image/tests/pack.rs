@@ -1,19 +1,17 @@
 //! What `landfall-image pack` makes, judged by zstd's own tool, by the digests computed anew, and by what it refuses.
 
-use std::{
-    fs::{self, File},
-    io::{Read as _, Write as _},
-    num::NonZeroUsize,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use landfall_disk::{ChunkKind, Index, IndexError, SeekTable};
-use landfall_image::{
-    inspect::{InspectError, Report, inspect},
-    pack::{self, PackError, Packed, Recipe, index_path, pack},
-};
+use landfall_image::inspect::{InspectError, Report, inspect};
+use landfall_image::pack;
+use landfall_image::pack::{PackError, Packed, Recipe, index_path, pack};
 use sha2::{Digest as _, Sha256};
 
 const CHUNK: usize = 64 << 10;

@@ -1,10 +1,8 @@
 //! How long to wait before the next attempt: doubling, bounded, and randomised so that a fleet does not return at the
 //! same time.
 
-use std::{
-    hash::{BuildHasher, Hasher},
-    time::Duration,
-};
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
 
 /// Exponential backoff with jitter. Pure but for the randomness.
 #[derive(Debug, Clone)]

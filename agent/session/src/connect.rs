@@ -2,33 +2,25 @@
 //!
 //! Never getaddrinfo: a static glibc binary cannot load NSS. Names go through hickory, literal addresses go straight.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use hickory_resolver::{
-    TokioResolver,
-    config::{NameServerConfig, ResolverConfig},
-    net::runtime::TokioRuntimeProvider,
-};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hyper_util::rt::TokioIo;
 use landfall_proto::SERVER_NAME;
 use rustls::pki_types::ServerName;
-use tokio::{
-    net::{TcpSocket, TcpStream},
-    time::timeout,
-};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{
-    ConnectError, Credentials, Target, Validity, backoff,
-    error::Step,
-    surroundings::{BootClock, Dial, Dialling, Surroundings, Wire},
-};
+use crate::error::Step;
+use crate::surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
+use crate::{ConnectError, Credentials, Target, Validity, backoff};
 
 /// Resolving a name, retries included.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
@@ -45,10 +37,7 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 /// Connects and starts HTTP/2. The channel is this one connection: when it breaks, calls fail and the caller connects
 /// again, so that every failure is visible and logged.
 pub(crate) async fn connect(
-    way: &dyn Dial,
-    target: &Target,
-    validity: Validity,
-    credentials: Option<&Credentials>,
+    way: &dyn Dial, target: &Target, validity: Validity, credentials: Option<&Credentials>,
 ) -> Result<Channel, ConnectError> {
     let (stream, address) = way.dial(target, validity, credentials).await?;
     let stream = Arc::new(Mutex::new(Some(TokioIo::new(stream))));
@@ -72,10 +61,7 @@ pub(crate) struct Tls;
 
 impl Dial for Tls {
     fn dial<'a>(
-        &'a self,
-        target: &'a Target,
-        validity: Validity,
-        credentials: Option<&'a Credentials>,
+        &'a self, target: &'a Target, validity: Validity, credentials: Option<&'a Credentials>,
     ) -> Dialling<'a> {
         Box::pin(async move {
             let (stream, address) = dial(target, validity, credentials).await?;
@@ -96,9 +82,7 @@ impl Default for Surroundings {
 }
 
 async fn dial(
-    target: &Target,
-    validity: Validity,
-    credentials: Option<&Credentials>,
+    target: &Target, validity: Validity, credentials: Option<&Credentials>,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), ConnectError> {
     let config = landfall_pin::client_config(target.pins(), validity, credentials.map(Credentials::parts), &[b"h2"])
         .map_err(ConnectError::Credentials)?;
@@ -138,10 +122,7 @@ async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
 }
 
 async fn handshake(
-    connector: &TlsConnector,
-    target: &Target,
-    address: SocketAddr,
-    tcp: TcpStream,
+    connector: &TlsConnector, target: &Target, address: SocketAddr, tcp: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(SERVER_NAME)
         .map_err(|source| ConnectError::Tls { address, source: io::Error::new(io::ErrorKind::InvalidInput, source) })?;

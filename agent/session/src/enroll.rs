@@ -3,24 +3,17 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{
-    ErrorCode, MachineFacts, Problem,
-    message::{EnrollAnswer, EnrollOutcome, EnrollRequest, Identity, MachineCredentials, Proof},
-};
-use landfall_proto::{
-    ConvertError, PROTOCOL,
-    v1::{self, agent_service_client::AgentServiceClient},
-};
+use landfall_api::message::{EnrollAnswer, EnrollOutcome, EnrollRequest, Identity, MachineCredentials, Proof};
+use landfall_api::{ErrorCode, MachineFacts, Problem};
+use landfall_proto::v1::agent_service_client::AgentServiceClient;
+use landfall_proto::{ConvertError, PROTOCOL, v1};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::{
-    AgentKey, Credentials, Dial, SessionConfig, Target, Validity,
-    connect::{self, connect},
-    wire_status,
-};
+use crate::connect::connect;
+use crate::{AgentKey, Credentials, Dial, SessionConfig, Target, Validity, connect, wire_status};
 
 /// The largest size of facts in a request, bytes: a coordinator reads 64 KiB from callers without a certificate,
 /// including key and identity.
@@ -68,12 +61,7 @@ impl EnrollError {
 /// # Errors
 /// [`EnrollError`]: no connection, refused, or not yet approved.
 pub async fn enroll(
-    target: &Target,
-    software: &str,
-    identity: &Identity,
-    boot_id: &str,
-    proof: &Proof,
-    key: &AgentKey,
+    target: &Target, software: &str, identity: &Identity, boot_id: &str, proof: &Proof, key: &AgentKey,
 ) -> Result<Enrolled, EnrollError> {
     enroll_over(&connect::Tls, target, software, identity, boot_id, proof, key).await
 }
@@ -83,13 +71,7 @@ pub async fn enroll(
 /// # Errors
 /// [`EnrollError`], as there.
 pub async fn enroll_over(
-    way: &dyn Dial,
-    target: &Target,
-    software: &str,
-    identity: &Identity,
-    boot_id: &str,
-    proof: &Proof,
-    key: &AgentKey,
+    way: &dyn Dial, target: &Target, software: &str, identity: &Identity, boot_id: &str, proof: &Proof, key: &AgentKey,
 ) -> Result<Enrolled, EnrollError> {
     let request = request(key, software, identity, boot_id, proof.clone(), None)?;
     enroll_by(way, target, key, request).await
@@ -100,12 +82,7 @@ pub async fn enroll_over(
 /// # Errors
 /// [`EnrollError`], as there.
 pub async fn enroll_with_facts(
-    target: &Target,
-    software: &str,
-    identity: &Identity,
-    boot_id: &str,
-    proof: &Proof,
-    key: &AgentKey,
+    target: &Target, software: &str, identity: &Identity, boot_id: &str, proof: &Proof, key: &AgentKey,
     facts: &MachineFacts,
 ) -> Result<Enrolled, EnrollError> {
     // A request is one without them too, where they are more than a coordinator takes of unknown machines.
@@ -116,10 +93,7 @@ pub async fn enroll_with_facts(
 }
 
 async fn enroll_by(
-    way: &dyn Dial,
-    target: &Target,
-    key: &AgentKey,
-    request: v1::EnrollRequest,
+    way: &dyn Dial, target: &Target, key: &AgentKey, request: v1::EnrollRequest,
 ) -> Result<Enrolled, EnrollError> {
     let channel = connect(way, target, Validity::AnyTime, None)
         .await
@@ -129,9 +103,7 @@ async fn enroll_by(
 
 /// Asks for a new certificate for the key that the connection of `client` was opened with.
 pub(crate) async fn renew(
-    client: AgentServiceClient<Channel>,
-    config: &SessionConfig,
-    credentials: &Credentials,
+    client: AgentServiceClient<Channel>, config: &SessionConfig, credentials: &Credentials,
 ) -> Result<Credentials, EnrollError> {
     let (identity, key) = (&config.identity, credentials.key());
     let request = request(key, &config.software, identity, &config.boot_id, Proof::Renewal, None)?;
@@ -139,12 +111,7 @@ pub(crate) async fn renew(
 }
 
 fn request(
-    key: &AgentKey,
-    software: &str,
-    identity: &Identity,
-    boot_id: &str,
-    proof: Proof,
-    facts: Option<Box<MachineFacts>>,
+    key: &AgentKey, software: &str, identity: &Identity, boot_id: &str, proof: Proof, facts: Option<Box<MachineFacts>>,
 ) -> Result<v1::EnrollRequest, EnrollError> {
     let csr_der = key.request_der().map_err(|error| {
         EnrollError::new(Problem::new(ErrorCode::Internal, error.to_string()).caused_by(&error), true)
@@ -162,10 +129,7 @@ fn request(
 }
 
 async fn ask(
-    mut client: AgentServiceClient<Channel>,
-    target: &Target,
-    key: &AgentKey,
-    request: v1::EnrollRequest,
+    mut client: AgentServiceClient<Channel>, target: &Target, key: &AgentKey, request: v1::EnrollRequest,
 ) -> Result<Enrolled, EnrollError> {
     let answer = match timeout(ANSWER_LIMIT, client.enroll(request)).await {
         Ok(Ok(answer)) => answer.into_inner(),
@@ -194,9 +158,7 @@ async fn ask(
 }
 
 fn admitted(
-    granted: MachineCredentials,
-    key: &AgentKey,
-    coordinator_time: Timestamp,
+    granted: MachineCredentials, key: &AgentKey, coordinator_time: Timestamp,
 ) -> Result<Enrolled, ConvertError> {
     let field = "enroll.credentials.certificate_chain_der";
     let chain: Vec<_> = granted.certificate_chain_der.into_iter().map(CertificateDer::from).collect();

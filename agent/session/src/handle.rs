@@ -2,24 +2,18 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use landfall_api::{
-    Problem, Progress,
-    message::{ActionRef, EventBody, LogLevel},
-};
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-    time::timeout,
-};
+use landfall_api::message::{ActionRef, EventBody, LogLevel};
+use landfall_api::{Problem, Progress};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use crate::{
-    Connection, Credentials, Instruction, LeaseWatch, StillRuns, Surroundings,
-    clock::wall_time,
-    session::{Host, Runner, SessionConfig},
-    shared::Shared,
-};
+use crate::clock::wall_time;
+use crate::session::{Host, Runner, SessionConfig};
+use crate::shared::Shared;
+use crate::{Connection, Credentials, Instruction, LeaseWatch, StillRuns, Surroundings};
 
 /// How long an ended session (for example with an expired certificate) may take to be restarted. Enrolling again takes
 /// seconds, or as long as the coordinator is away.
@@ -50,9 +44,7 @@ impl Session {
 
     /// [`Self::start`] in a world of one's own.
     pub fn start_in(
-        world: Surroundings,
-        config: SessionConfig,
-        host: Arc<dyn Host>,
+        world: Surroundings, config: SessionConfig, host: Arc<dyn Host>,
     ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
         let closing = CancellationToken::new();
         let credentials = config.credentials.clone();

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_api::{
-    Problem,
-    message::{Assignment, Control},
-};
+use landfall_api::Problem;
+use landfall_api::message::{Assignment, Control};
 use uuid::Uuid;
 
 use crate::LeaseWatch;

@@ -11,10 +11,8 @@
 //!
 //! [`Lease`] is pure; [`LeaseWatch`] puts the clock beside it. Times are [`crate::boot_time`]s.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 

@@ -52,10 +52,7 @@ pub fn https_client(pins: &[Pin]) -> Result<reqwest::Client, Problem> {
 /// # Errors
 /// [`PhoneHomeError`]; whether to try again is in it.
 pub async fn phone_home(
-    client: &reqwest::Client,
-    url: &str,
-    token: &SecretText,
-    report: &PhoneHomeReport,
+    client: &reqwest::Client, url: &str, token: &SecretText, report: &PhoneHomeReport,
 ) -> Result<(), PhoneHomeError> {
     let sent = client.post(url).bearer_auth(token.expose()).json(report).send().await;
     let mut answer = sent.map_err(|error| unreachable(url, &error))?;
@@ -99,10 +96,8 @@ mod tests {
     use landfall_proto::SERVER_NAME;
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use rustls::{ServerConfig, crypto::ring::default_provider, pki_types::PrivateKeyDer};
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
 
     use super::*;

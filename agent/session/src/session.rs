@@ -6,15 +6,12 @@ mod stream;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use landfall_api::{
-    DiskId, DiskReceipt, MachineFacts, Problem,
-    message::{DiskReport, Identity, Vitals},
-};
-use tokio::{
-    runtime::Handle,
-    sync::mpsc::{self, error::TrySendError},
-    time::Instant,
-};
+use landfall_api::message::{DiskReport, Identity, Vitals};
+use landfall_api::{DiskId, DiskReceipt, MachineFacts, Problem};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Backoff, Connection, Credentials, Instruction, Surroundings, Target, shared::Shared};
@@ -146,10 +143,7 @@ impl Runner {
     }
 
     pub(crate) fn spawn(
-        self: Arc<Self>,
-        credentials: Credentials,
-        closing: CancellationToken,
-        runtime: &Handle,
+        self: Arc<Self>, credentials: Credentials, closing: CancellationToken, runtime: &Handle,
     ) -> mpsc::Receiver<Instruction> {
         let (out, instructions) = mpsc::channel(INSTRUCTIONS);
         runtime.spawn(async move {

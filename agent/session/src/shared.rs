@@ -1,10 +1,8 @@
 //! What the agent's handle and the session's task share.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use landfall_api::{Problem, message::ActionRef};
 use tokio::sync::{Notify, watch};

@@ -4,17 +4,13 @@
 //! an older one that still waits; when the queue is full the oldest line goes, and the next line that leaves says how
 //! many went.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{
-    Progress,
-    message::{ActionRef, LogLevel, LogLine, Telemetry as Item},
-};
+use landfall_api::Progress;
+use landfall_api::message::{ActionRef, LogLevel, LogLine, Telemetry as Item};
 use landfall_proto::v1::{TelemetryRequest, agent_service_client::AgentServiceClient};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;

@@ -1,18 +1,12 @@
 //! Doubles for tests of what a session is part of: a computer that does nothing, a coordinator that does not answer, and the
 //! enrolment that a boot script leads to.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use landfall_api::{
-    DiskId, MacAddr, Pin, SecretText,
-    message::{Identity, Proof, Vitals},
-};
+use landfall_api::message::{Identity, Proof, Vitals};
+use landfall_api::{DiskId, MacAddr, Pin, SecretText};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -98,10 +92,7 @@ impl Booted {
     /// # Errors
     /// It is not enrolled.
     pub async fn start(
-        self,
-        name: &str,
-        mac: MacAddr,
-        host: Still,
+        self, name: &str, mac: MacAddr, host: Still,
     ) -> Result<(SessionHandle, mpsc::Receiver<Instruction>), String> {
         let identity = Identity { macs: vec![mac], ..Identity::default() };
         let key = AgentKey::generate().map_err(|e| e.to_string())?;

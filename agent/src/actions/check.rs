@@ -3,26 +3,19 @@
 
 use std::{io::Read as _, path::Path};
 
+use landfall_api::message::{ActionKind, ActionRef, AssignedAction};
 use landfall_api::{
     Digest, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, LoaderSpec, PartitionRole, Problem, TableSpec,
     UnpackSource,
-    message::{ActionKind, ActionRef, AssignedAction},
 };
 use landfall_disk::{Access, ProvenFile, Unobserved, WriteError, container_image, root_layers};
 
-use super::{
-    Machine,
-    chosen_disk::{changes, list, one},
-    final_failure, grow_root,
-    installed_root::may_act,
-    unpack, wipe,
-    write_file::MAX_DOWNLOAD,
-    write_image,
-};
-use crate::{
-    runner::{Failure, Job},
-    worker,
-};
+use super::chosen_disk::{changes, list, one};
+use super::installed_root::may_act;
+use super::write_file::MAX_DOWNLOAD;
+use super::{Machine, final_failure, grow_root, unpack, wipe, write_image};
+use crate::runner::{Failure, Job};
+use crate::worker;
 
 /// Checks every other action of the list that is still to run; `job` checks itself before its own first write.
 pub(super) fn the_rest(machine: &Machine, job: &Job) -> Result<(), Failure> {

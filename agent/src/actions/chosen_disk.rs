@@ -1,9 +1,7 @@
 //! Which disk an action may change: the one that its selector matches, now and until the first write.
 
-use landfall_api::{
-    DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem,
-    message::{ActionKind, AssignedAction},
-};
+use landfall_api::message::{ActionKind, AssignedAction};
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem};
 use landfall_disk::{Disk, SelectionGuard};
 use uuid::Uuid;
 
@@ -33,9 +31,7 @@ impl Machine {
     /// All the disks from which the selectors of a layout choose; each was chosen as [`Self::choose`] does. And the names of
     /// those that do not answer.
     pub(super) fn choose_all<'s>(
-        &self,
-        job: &Job,
-        selectors: impl Iterator<Item = &'s DiskSelector>,
+        &self, job: &Job, selectors: impl Iterator<Item = &'s DiskSelector>,
     ) -> Result<(Vec<DiskFacts>, Vec<String>), Failure> {
         let disks = list()?;
         let mut chosen = Vec::new();
@@ -124,10 +120,7 @@ pub(super) fn not_begun_elsewhere(job: &Job, chosen: &[&DiskId], receipts: &[Dis
 /// Refuses a choice that may fall on the wrong disk: a disk that this machine installed is missing, and the selector may mean
 /// that one.
 fn nothing_missing(
-    selector: &DiskSelector,
-    chosen: &DiskId,
-    disks: &[DiskFacts],
-    expected: &[DiskReceipt],
+    selector: &DiskSelector, chosen: &DiskId, disks: &[DiskFacts], expected: &[DiskReceipt],
 ) -> Result<(), Failure> {
     let own: DiskSelector = DiskSelector(
         selector
@@ -159,10 +152,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        actions::testing::{heard, write_image},
-        disks::done_by,
-    };
+    use crate::actions::testing::{heard, write_image};
+    use crate::disks::done_by;
 
     fn disk(serial: &str, size_bytes: u64) -> DiskFacts {
         let id = DiskId { name: format!("sd{serial}"), serial: serial.into(), size_bytes, ..DiskId::default() };

@@ -5,15 +5,11 @@ use std::{fs::File, io::Read, path::Path};
 
 use landfall_api::message::{ActionResult, CloudInit, CloudInitResult, PhoneHomeUnit};
 
-use super::{
-    Machine,
-    installed_root::{InstalledRoot, io, may_act},
-};
-use crate::{
-    installed, phone_home,
-    rootfs::Tree,
-    runner::{Failure, Job},
-};
+use super::Machine;
+use super::installed_root::{InstalledRoot, io, may_act};
+use crate::rootfs::Tree;
+use crate::runner::{Failure, Job};
+use crate::{installed, phone_home};
 
 /// A path in every directory that is written to.
 const PATHS: [&str; 5] = [SEED_MARK, installed::CONFIG, installed::BINARY, installed::UNIT, installed::WANTS];

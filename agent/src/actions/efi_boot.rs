@@ -1,21 +1,14 @@
 //! `efiBoot`: sets UEFI's boot order for the installed disks.
 
-use landfall_api::{
-    BootPolicy, DiskFacts, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, Problem, message::ActionResult,
-};
+use landfall_api::message::ActionResult;
+use landfall_api::{BootPolicy, DiskFacts, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, Problem};
 
-use super::{
-    Machine,
-    chosen_disk::list,
-    final_failure,
-    installed_disk::written_disks,
-    installed_root::{may_act, means_layout},
-    system_disk,
-};
-use crate::{
-    efi,
-    runner::{Failure, Job},
-};
+use super::chosen_disk::list;
+use super::installed_disk::written_disks;
+use super::installed_root::{may_act, means_layout};
+use super::{Machine, final_failure, system_disk};
+use crate::efi;
+use crate::runner::{Failure, Job};
 
 /// Sets it.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &EfiBootSpec) -> Result<ActionResult, Failure> {

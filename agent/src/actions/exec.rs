@@ -2,14 +2,11 @@
 
 use landfall_api::{ErrorCode, Exec, ExecProgram, ExecResult, Problem, message::ActionResult};
 
-use super::{
-    Machine, final_failure,
-    installed_root::{InstalledRoot, may_act},
-};
-use crate::{
-    inside::{self, Ended, RunError, Setting, agent_as_init},
-    runner::{Failure, Job},
-};
+use super::installed_root::{InstalledRoot, may_act};
+use super::{Machine, final_failure};
+use crate::inside;
+use crate::inside::{Ended, RunError, Setting, agent_as_init};
+use crate::runner::{Failure, Job};
 
 /// Runs it. What it prints goes to the log of this action.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<ActionResult, Failure> {

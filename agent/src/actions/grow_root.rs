@@ -2,12 +2,9 @@
 
 use landfall_api::{DiskFacts, ErrorCode, GrowRootSpec, Problem, message::ActionResult};
 
-use super::{
-    Machine,
-    chosen_disk::{is_laid_out, list, one},
-    final_failure,
-    installed_root::{InstalledRoot, in_root, means_layout},
-};
+use super::chosen_disk::{is_laid_out, list, one};
+use super::installed_root::{InstalledRoot, in_root, means_layout};
+use super::{Machine, final_failure};
 use crate::runner::{Failure, Job};
 
 /// Grows it.
@@ -35,10 +32,8 @@ pub(super) fn check(job: &Job, spec: &GrowRootSpec, disks: &[DiskFacts]) -> Resu
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::{
-        DiskId, StorageSpec, WipeSpec,
-        message::{ActionKind, AssignedAction, Retry},
-    };
+    use landfall_api::message::{ActionKind, AssignedAction, Retry};
+    use landfall_api::{DiskId, StorageSpec, WipeSpec};
     use serde_json::json;
 
     use super::*;

@@ -5,10 +5,8 @@ use landfall_disk::{Call, CallAnswer, CallError};
 use serde_json::Value;
 
 use super::{final_failure, installed_root::may_act};
-use crate::{
-    runner::{Failure, Job},
-    thread::on_thread,
-};
+use crate::runner::{Failure, Job};
+use crate::thread::on_thread;
 
 /// The largest JSON document of which a value is kept, bytes.
 const MAX_JSON: usize = 64 << 10;

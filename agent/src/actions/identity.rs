@@ -2,10 +2,8 @@
 
 use landfall_api::{SystemIdentity, message::ActionResult};
 
-use super::{
-    Machine,
-    installed_root::{InstalledRoot, in_root},
-};
+use super::Machine;
+use super::installed_root::{InstalledRoot, in_root};
 use crate::runner::{Failure, Job};
 
 /// Writes it.

@@ -5,15 +5,10 @@ use std::path::Path;
 
 use landfall_api::{ErrorCode, Ignition, IgnitionResult, Problem, message::ActionResult};
 
-use super::{
-    Machine, final_failure,
-    installed_root::{io, may_act, means_layout},
-    system_disk,
-};
-use crate::{
-    rootfs::{Labelled, NotLabelled, Tree},
-    runner::{Failure, Job},
-};
+use super::installed_root::{io, may_act, means_layout};
+use super::{Machine, final_failure, system_disk};
+use crate::rootfs::{Labelled, NotLabelled, Tree};
+use crate::runner::{Failure, Job};
 
 /// Labels of file systems, the most telling first, and where the Ignition of the systems that have them looks: openSUSE MicroOS
 /// and SLE Micro (`ignition-setup-user.sh` of their package); Flatcar (`ignition-setup.sh` of its bootengine); Fedora CoreOS and
@@ -53,11 +48,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Ignition) -> Result<A
 }
 
 fn write(
-    tree: &Tree,
-    (label, path): (&str, &str),
-    spec: &Ignition,
-    device: &str,
-    may_act: &dyn Fn() -> Result<(), Failure>,
+    tree: &Tree, (label, path): (&str, &str), spec: &Ignition, device: &str, may_act: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     may_act()?;
     tree.write(path, 0o600, spec.config.expose().as_bytes()).map_err(|e| io(&e, device))?;
@@ -81,12 +72,10 @@ fn not_found(error: &NotLabelled, disk: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        cell::Cell,
-        fs,
-        os::unix::fs::{MetadataExt, symlink},
-        path::PathBuf,
-    };
+    use std::cell::Cell;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::PathBuf;
 
     use landfall_api::SecretText;
 

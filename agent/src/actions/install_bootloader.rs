@@ -5,16 +5,12 @@ use std::path::Path;
 
 use landfall_api::{DiskFacts, InstallBootloaderSpec, message::ActionResult};
 
-use super::{
-    Machine,
-    chosen_disk::list,
-    installed_root::{InstalledRoot, in_root, may_act},
-    write_image::{sets_boot_order, start_next},
-};
-use crate::{
-    efi,
-    runner::{Failure, Job},
-};
+use super::Machine;
+use super::chosen_disk::list;
+use super::installed_root::{InstalledRoot, in_root, may_act};
+use super::write_image::{sets_boot_order, start_next};
+use crate::efi;
+use crate::runner::{Failure, Job};
 
 /// Installs it.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &InstallBootloaderSpec) -> Result<ActionResult, Failure> {

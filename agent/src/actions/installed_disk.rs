@@ -2,29 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use landfall_api::{
-    DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{ActionKind, AssignedAction},
-};
+use landfall_api::message::{ActionKind, AssignedAction};
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem, Receipt, ReceiptState};
 use landfall_disk::{RealDevice, device_path};
 use uuid::Uuid;
 
-use super::{
-    Machine,
-    chosen_disk::{is_own, list, one},
-    final_failure,
-};
-use crate::{
-    rootfs::{Kept, NotFound, SystemDisk},
-    runner::{Failure, Job},
-};
+use super::chosen_disk::{is_own, list, one};
+use super::{Machine, final_failure};
+use crate::rootfs::{Kept, NotFound, SystemDisk};
+use crate::runner::{Failure, Job};
 
 /// The disk that `selector` selects, if this workflow may change the system on it; without a selector, the disk that this
 /// workflow wrote. With it, what on the disk is known not to be the image's.
 pub(super) fn system_disk(
-    machine: &Machine,
-    job: &Job,
-    selector: Option<&DiskSelector>,
+    machine: &Machine, job: &Job, selector: Option<&DiskSelector>,
 ) -> Result<SystemDisk, Failure> {
     let disks = list()?;
     let receipts = machine.disks.receipts().on(&disks).receipts;
@@ -116,22 +107,15 @@ pub(super) fn written_disks(machine: &Machine, job: &Job) -> Result<Vec<DiskFact
 /// The disk that this workflow wrote, or that a workflow it continues wrote: found by its receipt, which outlives a
 /// restart of the agent, else from memory.
 fn written_disk(
-    machine: &Machine,
-    job: &Job,
-    disks: &[DiskFacts],
-    receipts: &[DiskReceipt],
+    machine: &Machine, job: &Job, disks: &[DiskFacts], receipts: &[DiskReceipt],
 ) -> Result<DiskFacts, Failure> {
     let wanted = with_system(job, receipts).or_else(|| machine.remembered(job.run.workflow_uid));
     let found = wanted.and_then(|id| disks.iter().find(|disk| disk.id.same_disk(&id)).cloned());
     found.ok_or_else(|| {
         let hint = "put a writeImage action before it, or name the disk in its field disk";
         final_failure(
-            Problem::new(
-                ErrorCode::NoDiskMatches,
-                "this workflow has not written any disk that is still \
-                present",
-            )
-            .hint(hint),
+            Problem::new(ErrorCode::NoDiskMatches, "this workflow has not written any disk that is still present")
+                .hint(hint),
         )
     })
 }
@@ -155,10 +139,8 @@ pub(super) fn no_root(error: &NotFound, disk: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        actions::testing::{heard, listed, write_image},
-        disks::done_by,
-    };
+    use crate::actions::testing::{heard, listed, write_image};
+    use crate::disks::done_by;
 
     fn disk(serial: &str) -> DiskId {
         DiskId { name: format!("sd{serial}"), serial: serial.into(), ..DiskId::default() }

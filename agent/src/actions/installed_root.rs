@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
+use landfall_api::message::{ActionResult, HiddenPoint, layout_before};
 use landfall_api::{
     DiskSelector, ErrorCode, GrowRootResult, InstallBootloaderResult, Problem, SystemIdentityResult, UnpackResult,
-    message::{ActionResult, HiddenPoint, layout_before},
 };
 
 use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};
-use crate::{
-    rootfs::{Access, ReachError, System, Tree},
-    runner::{Failure, Job},
-    worker::{self, Surroundings},
-};
+use crate::rootfs::{Access, ReachError, System, Tree};
+use crate::runner::{Failure, Job};
+use crate::worker;
+use crate::worker::Surroundings;
 
 /// Where it is mounted meanwhile; the path contains the action's index, because branches run at the same time.
 const MOUNT_POINT: &str = "/run/landfall/root";
@@ -32,10 +31,7 @@ impl InstalledRoot {
     /// Finds and mounts the root on the disk that `disk` selects, else what this workflow wrote: a layout, or a disk; and below
     /// it what the running system will have mounted on the way to each of `paths`.
     pub(super) fn open(
-        machine: &Machine,
-        job: &Job,
-        disk: Option<&DiskSelector>,
-        paths: &[&str],
+        machine: &Machine, job: &Job, disk: Option<&DiskSelector>, paths: &[&str],
     ) -> Result<Self, Failure> {
         Self::mounted(machine, job, disk, Access::Write, |system, tree, stopped| {
             paths.iter().try_for_each(|path| system.reach(tree, path, stopped))
@@ -49,9 +45,7 @@ impl InstalledRoot {
 
     /// The same with as much of it as can be mounted, and the places where something is missing.
     pub(super) fn open_most(
-        machine: &Machine,
-        job: &Job,
-        disk: Option<&DiskSelector>,
+        machine: &Machine, job: &Job, disk: Option<&DiskSelector>,
     ) -> Result<(Self, Vec<HiddenPoint>), Failure> {
         let mut hidden = Vec::new();
         let root = Self::mounted(machine, job, disk, Access::Write, |system, tree, stopped| {
@@ -62,10 +56,7 @@ impl InstalledRoot {
     }
 
     fn mounted(
-        machine: &Machine,
-        job: &Job,
-        disk: Option<&DiskSelector>,
-        access: Access,
+        machine: &Machine, job: &Job, disk: Option<&DiskSelector>, access: Access,
         below: impl FnOnce(&mut System, &Tree, &dyn Fn() -> bool) -> Result<(), ReachError>,
     ) -> Result<Self, Failure> {
         let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
@@ -119,8 +110,7 @@ impl InstalledRoot {
 /// Lets the worker of the tools layer act in the installed system that `open` mounts; what it did, with the root's device. The
 /// disks are touched only once the layer is there.
 pub(super) fn in_root(
-    job: &Job,
-    open: impl FnOnce() -> Result<(InstalledRoot, Vec<HiddenPoint>), Failure>,
+    job: &Job, open: impl FnOnce() -> Result<(InstalledRoot, Vec<HiddenPoint>), Failure>,
 ) -> Result<ActionResult, Failure> {
     worker::ready(job, &|| may_act(job))?;
     let disks = list()?;

@@ -3,21 +3,15 @@
 
 use std::path::Path;
 
-use landfall_api::{
-    ErrorCode, KexecSpec, Problem,
-    message::{ActionResult, KexecResult},
-};
+use landfall_api::message::{ActionResult, KexecResult};
+use landfall_api::{ErrorCode, KexecSpec, Problem};
 
-use super::{
-    Machine, final_failure,
-    installed_root::{layout_system, means_layout},
-    no_root, system_disk,
-};
-use crate::{
-    kexec::{self, Error},
-    rootfs::{Access, System},
-    runner::{Failure, Job},
-};
+use super::installed_root::{layout_system, means_layout};
+use super::{Machine, final_failure, no_root, system_disk};
+use crate::kexec;
+use crate::kexec::Error;
+use crate::rootfs::{Access, System};
+use crate::runner::{Failure, Job};
 
 /// Where the installed root is mounted meanwhile, with the action's index.
 const MOUNT_POINT: &str = "/run/landfall/kexec";

@@ -1,24 +1,16 @@
 //! Before an action that needs a layout's disks as they are to start: the worker puts in place what firmware starts of it.
 
-use std::{
-    sync::{MutexGuard, TryLockError},
-    thread,
-};
+use std::sync::{MutexGuard, TryLockError};
+use std::thread;
 
-use landfall_api::{
-    ReceiptState, Storage,
-    message::{ActionKind, AssignedAction, commits_before},
-};
+use landfall_api::message::{ActionKind, AssignedAction, commits_before};
+use landfall_api::{ReceiptState, Storage};
 
-use super::{
-    CANCEL_POLL, Machine,
-    chosen_disk::{changes, is_own, list, one},
-    installed_root::may_act,
-};
-use crate::{
-    runner::{Failure, Job},
-    worker,
-};
+use super::chosen_disk::{changes, is_own, list, one};
+use super::installed_root::may_act;
+use super::{CANCEL_POLL, Machine};
+use crate::runner::{Failure, Job};
+use crate::worker;
 
 /// The place and the layout of the `storage` action that must be committed before this job's action begins.
 pub(super) fn needed(job: &Job) -> Option<(usize, &Storage)> {

@@ -26,26 +26,20 @@ mod wipe;
 mod write_file;
 mod write_image;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, Problem,
-    message::{ActionKind, ActionResult, Assignment},
-};
+use landfall_api::message::{ActionKind, ActionResult, Assignment};
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, Problem};
 use landfall_disk::{Authority, LeaseGuard, ReceiptIntent, SelectionGuard};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::installed_disk::{no_root, system_disk};
-use crate::{
-    disks::Disks,
-    runner::{Failure, Job, Perform},
-    thread::on_thread,
-};
+use crate::disks::Disks;
+use crate::runner::{Failure, Job, Perform};
+use crate::thread::on_thread;
 
 /// Between looks whether an action that waits for its disks, or for the check of its list, was stopped.
 const CANCEL_POLL: Duration = Duration::from_millis(200);
@@ -142,9 +136,7 @@ impl Machine {
 
     /// Runs what touches disks, once every bus has been scanned, on a thread of its own.
     async fn on_disks<T: Send + 'static>(
-        self,
-        job: Job,
-        work: impl FnOnce(&Self, &Job) -> Result<T, Failure> + Send + 'static,
+        self, job: Job, work: impl FnOnce(&Self, &Job) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         while timeout(CANCEL_POLL, self.disks.complete(|_| true)).await.is_err() {
             if job.cancel.is_cancelled() {

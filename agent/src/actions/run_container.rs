@@ -4,16 +4,13 @@
 use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, RunContainer, message::ActionResult};
 use landfall_disk::{Unobserved, take_back};
 
-use super::{
-    Machine,
-    chosen_disk::list,
-    installed_disk::is_done,
-    installed_root::{InstalledRoot, may_act},
-};
-use crate::{
-    runner::{Failure, Job},
-    worker::{self, Surroundings},
-};
+use super::Machine;
+use super::chosen_disk::list;
+use super::installed_disk::is_done;
+use super::installed_root::{InstalledRoot, may_act};
+use crate::runner::{Failure, Job};
+use crate::worker;
+use crate::worker::Surroundings;
 
 /// Runs it. What it prints goes to the log of this action.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &RunContainer) -> Result<ActionResult, Failure> {

@@ -3,10 +3,9 @@
 use landfall_api::{Storage, message::ActionResult};
 
 use super::{Machine, installed_root::may_act};
-use crate::{
-    runner::{Failure, Job},
-    worker::{self, Surroundings},
-};
+use crate::runner::{Failure, Job};
+use crate::worker;
+use crate::worker::Surroundings;
 
 /// Lays the disks out.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Storage) -> Result<ActionResult, Failure> {

@@ -1,15 +1,13 @@
 //! A job for tests of actions: one workflow of one action, under a lease that a test may have lost.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    Digest, DiskSelector, ImageAccess, ImageProof, ImageSource, Progress,
-    message::{ActionKind, ActionRef, AssignedAction, Assignment, EventBody, LogLevel, Retry, Start, WriteImage},
+use landfall_api::message::{
+    ActionKind, ActionRef, AssignedAction, Assignment, EventBody, LogLevel, Retry, Start, WriteImage,
 };
+use landfall_api::{Digest, DiskSelector, ImageAccess, ImageProof, ImageSource, Progress};
 use landfall_disk::CancelFlag;
 use landfall_session::{Report, Reporting, SessionEnded, Unflushed};
 use uuid::Uuid;

@@ -2,12 +2,9 @@
 
 use landfall_api::{DiskFacts, ErrorCode, Problem, Unpack, message::ActionResult};
 
-use super::{
-    Machine,
-    chosen_disk::{is_laid_out, list, one},
-    final_failure,
-    installed_root::{InstalledRoot, in_root},
-};
+use super::chosen_disk::{is_laid_out, list, one};
+use super::installed_root::{InstalledRoot, in_root};
+use super::{Machine, final_failure};
 use crate::runner::{Failure, Job};
 
 /// Unpacks it.

@@ -1,23 +1,17 @@
 //! `wait`: for a time, or until a server answers. It touches nothing of the machine.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use hickory_resolver::Resolver;
 use landfall_api::{Awaited, ErrorCode, HttpMethod, Problem, Progress, Wait, WaitResult, message::ActionResult};
 use landfall_disk::{Call, CallError};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, sleep, timeout},
-};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{final_failure, http::is_success, installed_root::may_act};
-use crate::{
-    runner::{Failure, Job},
-    thread::on_thread,
-};
+use crate::runner::{Failure, Job};
+use crate::thread::on_thread;
 
 /// For one try. A server that takes longer is asked again, in case the one before it has gone meanwhile.
 const TRY: Duration = Duration::from_secs(10);
@@ -140,11 +134,9 @@ async fn until_stopped<T>(job: &Job, future: impl Future<Output = T>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{Read as _, Write as _},
-        net::TcpListener,
-        thread,
-    };
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
 
     use landfall_api::{ImageAccess, message::ActionKind};
 

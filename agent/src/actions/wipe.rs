@@ -1,25 +1,16 @@
 //! `wipe`: chooses the disks, checks all of them before it wipes the first, and calls `landfall_disk`.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    thread,
-};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use landfall_api::{
-    DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, WipeReport, WipeSpec,
-    message::{ActionResult, EventBody, WipeResult},
-};
+use landfall_api::message::{ActionResult, EventBody, WipeResult};
+use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, WipeReport, WipeSpec};
 use landfall_disk::{Disk, LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
 
-use super::{
-    Machine, authority,
-    chosen_disk::{list, not_begun_elsewhere},
-    final_failure,
-};
-use crate::{
-    efi,
-    runner::{Failure, Job},
-};
+use super::chosen_disk::{list, not_begun_elsewhere};
+use super::{Machine, authority, final_failure};
+use crate::efi;
+use crate::runner::{Failure, Job};
 
 /// Wipes the disks, all at once: one alone may take a day. Blocks until each is wiped or has failed.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<ActionResult, Failure> {
@@ -231,17 +222,13 @@ impl Observer for ToRun<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use landfall_api::{
-        DiskId,
-        message::{ActionKind, Assignment},
-    };
+    use landfall_api::DiskId;
+    use landfall_api::message::{ActionKind, Assignment};
     use uuid::Uuid;
 
     use super::*;
-    use crate::{
-        actions::testing::{heard, write_image},
-        disks::{Disks, done_by},
-    };
+    use crate::actions::testing::{heard, write_image};
+    use crate::disks::{Disks, done_by};
 
     #[test]
     fn both_paths_of_one_unit_are_not_wiped_at_once() {

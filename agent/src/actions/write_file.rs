@@ -5,14 +5,10 @@ use std::io::{self, Read};
 use landfall_api::{ErrorCode, FileSource, Problem, WriteFile, WriteFileResult, message::ActionResult};
 use landfall_disk::{CancelFlag, ProvenFile, Unobserved};
 
-use super::{
-    Machine, final_failure,
-    installed_root::{self, InstalledRoot, may_act},
-};
-use crate::{
-    rootfs::{Owner, Tree},
-    runner::{Failure, Job},
-};
+use super::installed_root::{InstalledRoot, may_act};
+use super::{Machine, final_failure, installed_root};
+use crate::rootfs::{Owner, Tree};
+use crate::runner::{Failure, Job};
 
 /// The largest file taken from a URL, bytes: as large as tools and archives are, and far from an image.
 pub(super) const MAX_DOWNLOAD: u64 = 1 << 30;
@@ -105,12 +101,10 @@ impl<R: Read> Read for Allowed<'_, R> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        cell::Cell,
-        fs,
-        os::unix::fs::{MetadataExt, symlink},
-        path::Path,
-    };
+    use std::cell::Cell;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::Path;
 
     use landfall_api::{Digest, SecretText};
 

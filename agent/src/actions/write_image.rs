@@ -1,22 +1,15 @@
 //! `writeImage`: chooses the disk, calls `landfall_disk`, and forwards its reports.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use landfall_api::{
-    BootPolicy, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress,
-    message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
-    stages,
-};
+use landfall_api::message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult};
+use landfall_api::{BootPolicy, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, stages};
 use landfall_disk::{Observer, SelectionGuard, Unobserved, WriteOutcome, WriteRequest, device_path};
 
 use super::{Machine, authority, chosen_disk::list, final_failure};
-use crate::{
-    efi,
-    runner::{Failure, Job},
-};
+use crate::efi;
+use crate::runner::{Failure, Job};
 
 /// Progress goes out this often; a change of stage at once.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,10 +50,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
 /// Whether it would begin to write: the disk is there and may be written, the proofs and the image's start are fetched, and the
 /// image fits. `replaced` says whether an earlier action replaces what is on a disk of these. Blocks meanwhile; nothing is written.
 pub(super) fn check(
-    machine: &Machine,
-    job: &Job,
-    spec: &WriteImage,
-    replaced: impl Fn(&DiskFacts, &[DiskFacts]) -> bool,
+    machine: &Machine, job: &Job, spec: &WriteImage, replaced: impl Fn(&DiskFacts, &[DiskFacts]) -> bool,
 ) -> Result<(), Failure> {
     let (disk, selection) = machine.choose(job, &spec.disk)?;
     alone(job, &disk)?;
@@ -127,10 +117,7 @@ fn alone(job: &Job, disk: &DiskFacts) -> Result<(), Failure> {
 
 /// The action of another branch of the same stage that writes the same disk.
 fn selected_elsewhere<'a>(
-    actions: &'a [AssignedAction],
-    index: usize,
-    disk: &DiskFacts,
-    disks: &[DiskFacts],
+    actions: &'a [AssignedAction], index: usize, disk: &DiskFacts, disks: &[DiskFacts],
 ) -> Option<&'a str> {
     let stage = stages(actions.iter().map(|a| a.branch.as_deref())).into_iter().find(|s| s.span().contains(&index))?;
     let others = stage.lanes.iter().filter(|lane| !lane.contains(&index)).flatten();

@@ -1,12 +1,10 @@
 //! What is on the disks, for people. Nothing waits for this longer than a moment, and nothing decides by it.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use landfall_api::{DiskContents, DiskFacts};
 use landfall_disk::{DiskError, device_path};
@@ -40,9 +38,7 @@ impl Contents {
     }
 
     fn with(
-        read: impl Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync + 'static,
-        limit: Duration,
-        room: usize,
+        read: impl Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync + 'static, limit: Duration, room: usize,
     ) -> Self {
         Self { read: Arc::new(read), limit, room, busy: Arc::default() }
     }

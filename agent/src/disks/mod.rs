@@ -6,12 +6,10 @@ mod probe;
 mod receipts;
 mod scan;
 
-use std::{
-    convert::Infallible,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use landfall_api::{DiskFacts, DiskId, DiskSelector};
 use landfall_disk::{Disk, SelectError, SelectionGuard, is_disk_name, list_disks};
@@ -22,10 +20,9 @@ use self::contents::Contents;
 pub(crate) use self::receipts::tests::done_by;
 pub(crate) use self::receipts::{OnDisks, Receipts};
 use self::scan::{LIMIT, Scan, Verdict};
-use crate::{
-    drivers::{self, Storage, Uevents},
-    thread::on_thread,
-};
+use crate::drivers;
+use crate::drivers::{Storage, Uevents};
+use crate::thread::on_thread;
 
 /// Between looks where the kernel's notices are not available.
 const BLIND: Duration = Duration::from_secs(1);
@@ -105,11 +102,7 @@ impl Disks {
 
 /// Whether the selector still chooses that disk from a set that is still the one of that generation.
 fn still_chosen(
-    set: &Set,
-    generation: u64,
-    selector: &DiskSelector,
-    chosen: &DiskId,
-    disks: &[DiskFacts],
+    set: &Set, generation: u64, selector: &DiskSelector, chosen: &DiskId, disks: &[DiskFacts],
 ) -> Result<(), String> {
     if set.generation != generation {
         return Err("a disk appeared, disappeared or changed".into());

@@ -1,12 +1,10 @@
 //! The receipts on disks of which any may hang: each is read on a thread of its own, with a deadline.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use landfall_api::{DiskFacts, DiskReceipt, Receipt, message::UnreadableDisk};
 use landfall_disk::{DiskError, device_path};
@@ -44,8 +42,7 @@ impl Receipts {
     }
 
     fn with(
-        read: impl Fn(&Path) -> Result<Option<Receipt>, DiskError> + Send + Sync + 'static,
-        limit: Duration,
+        read: impl Fn(&Path) -> Result<Option<Receipt>, DiskError> + Send + Sync + 'static, limit: Duration,
     ) -> Self {
         Self { read: Arc::new(read), limit, stuck: Arc::default() }
     }
@@ -94,10 +91,7 @@ impl Receipts {
     }
 
     fn begin(
-        &self,
-        at: usize,
-        path: &Path,
-        tell: mpsc::Sender<(usize, Result<Option<Receipt>, DiskError>)>,
+        &self, at: usize, path: &Path, tell: mpsc::Sender<(usize, Result<Option<Receipt>, DiskError>)>,
     ) -> std::io::Result<()> {
         let (receipts, device) = (self.clone(), path.to_owned());
         // Before the thread runs: it may come back at once.

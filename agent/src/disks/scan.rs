@@ -4,11 +4,9 @@
 //! of a storage bus for [`QUIET`], and no controller says of itself that it is still coming up. A controller that never
 //! comes up keeps it open for [`LIMIT`] at most.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use landfall_api::DiskId;
 

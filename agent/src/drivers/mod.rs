@@ -10,25 +10,21 @@ mod notice;
 mod options;
 mod uevent;
 
-use std::{
-    collections::BTreeSet,
-    ffi::CString,
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use nix::kmod::{ModuleInitFlags, finit_module};
 
 use crate::thread::on_thread;
 
 pub(crate) use self::index::{Index, ModuleName};
+pub(crate) use self::notice::{Storage, storage};
 use self::options::options;
-pub(crate) use self::{
-    notice::{Storage, storage},
-    uevent::Uevents,
-};
+pub(crate) use self::uevent::Uevents;
 
 /// Where the tools layer is mounted once it is there. It carries modules too.
 pub(crate) const TOOLS_ROOT: &str = "/run/landfall/tools";
@@ -162,8 +158,7 @@ impl Drivers {
             Ok(uevents) => Some(uevents),
             Err(e) => {
                 tracing::warn!(
-                    "the kernel's device notices are not available ({e}); the agent scans for devices \
-                    every {} s",
+                    "the kernel's device notices are not available ({e}); the agent scans for devices every {} s",
                     BLIND_RESCAN.as_secs()
                 );
                 None
@@ -223,8 +218,7 @@ impl Drivers {
             Ok(Ok(None)) => self.walk(),
             Ok(Err(e)) => {
                 tracing::warn!(
-                    "the kernel's device notices ended ({e}); the agent scans for devices every {} \
-                    s",
+                    "the kernel's device notices ended ({e}); the agent scans for devices every {} s",
                     BLIND_RESCAN.as_secs()
                 );
                 *uevents = None;

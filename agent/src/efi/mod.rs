@@ -4,20 +4,16 @@
 mod option;
 mod order;
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{BootPolicy, DiskFacts, DiskId};
 use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
 use nix::mount::{MsFlags, mount};
 
-use self::{
-    option::{Partition, load_option},
-    order::{Plan, plan, without},
-};
+use self::option::{Partition, load_option};
+use self::order::{Plan, plan, without};
 
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
 /// UEFI 2.10, section 3.3: the namespace of the boot variables.

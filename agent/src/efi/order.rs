@@ -98,10 +98,9 @@ pub(super) fn number(name: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::option::{Partition, load_option, tests::entry},
-        *,
-    };
+    use super::super::option::tests::entry;
+    use super::super::option::{Partition, load_option};
+    use super::*;
 
     /// What every install does.
     fn plan(found: &Variables, wanted: &[Vec<u8>]) -> Plan {

@@ -6,10 +6,8 @@ mod smbios;
 
 use std::{fs, path::Path, time::Duration};
 
-use landfall_api::{
-    CpuFacts, FirmwareFacts, FirmwareMode, MachineFacts,
-    message::{Identity, Vitals},
-};
+use landfall_api::message::{Identity, Vitals};
+use landfall_api::{CpuFacts, FirmwareFacts, FirmwareMode, MachineFacts};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// Collects all facts. Blocking, some tens of milliseconds.

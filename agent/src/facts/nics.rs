@@ -1,9 +1,7 @@
 //! The network ports that identify a machine.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use landfall_api::{MacAddr, NicFacts};
 
@@ -54,10 +52,8 @@ fn nic(port: &Path) -> Option<NicFacts> {
 mod tests {
     use std::process::Command;
 
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 

@@ -3,20 +3,16 @@
 //! Its mounts are seen by no other thread, and vanish. The first process that it starts is the first of a process namespace:
 //! when that one ends, the kernel ends every process that it left behind, so none keeps the file system busy.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::symlink,
-    path::{Component, Path, PathBuf},
-    process::Command,
-};
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
-use nix::{
-    errno::Errno,
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, setns, unshare},
-    unistd::{chdir, chroot},
-};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::unistd::{chdir, chroot};
 
 /// The program's root could not be entered.
 #[derive(Debug, thiserror::Error)]

@@ -1,17 +1,13 @@
 //! The first process of a program's namespace: this very binary under another name. The kernel drops signals that the first
 //! process sends itself, so a script that ends itself with `kill -TERM $$` would run on if it were the first.
 
-use std::{
-    io,
-    os::unix::process::CommandExt as _,
-    process::{Child, Command},
-};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
 
-use nix::{
-    errno::Errno,
-    mount::{MsFlags, mount},
-    sys::wait::{WaitStatus, wait},
-};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::wait::{WaitStatus, wait};
 
 /// The name that this binary is called by.
 pub(crate) const INIT: &str = "landfall-init";

@@ -9,10 +9,8 @@ mod supervised;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use self::{
-    enter::Setting,
-    init::{INIT, agent_as_init, init},
-    output::{Hidden, lines},
-    program::{PATH, run},
-    supervised::{Ended, RunError, supervise},
-};
+pub(crate) use self::enter::Setting;
+pub(crate) use self::init::{INIT, agent_as_init, init};
+pub(crate) use self::output::{Hidden, lines};
+pub(crate) use self::program::{PATH, run};
+pub(crate) use self::supervised::{Ended, RunError, supervise};

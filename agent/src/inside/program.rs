@@ -1,21 +1,17 @@
 //! One program of an action, run inside an installed system until it ends.
 
-use std::{
-    fs::OpenOptions,
-    io::{self, PipeWriter, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-    process::{Command, Stdio},
-    thread,
-};
+use std::fs::OpenOptions;
+use std::io::{PipeWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{io, thread};
 
 use landfall_api::{Exec, ExecProgram};
 
-use super::{
-    enter::{PRIVATE, Setting},
-    output::{Hidden, lines},
-    supervised::{Ended, RunError, supervise},
-};
+use super::enter::{PRIVATE, Setting};
+use super::output::{Hidden, lines};
+use super::supervised::{Ended, RunError, supervise};
 
 /// Debian's for root's login shell.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -28,10 +24,7 @@ const SHELL: &str = "#!/bin/sh -e\n";
 /// # Errors
 /// [`RunError`]
 pub(crate) fn run(
-    setting: &Setting<'_>,
-    spec: &Exec,
-    also: &[(&str, &str)],
-    said: impl FnMut(String),
+    setting: &Setting<'_>, spec: &Exec, also: &[(&str, &str)], said: impl FnMut(String),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     let (output, input) = io::pipe().map_err(RunError::Follow)?;
@@ -87,18 +80,14 @@ fn words(program: &ExecProgram) -> Result<Vec<String>, RunError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        sync::atomic::{AtomicBool, Ordering},
-        time::{Duration, Instant},
-    };
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use landfall_api::{ExecVariable, SecretText};
 
-    use super::{
-        super::testing::{root, shell_as_init, with_programs},
-        *,
-    };
+    use super::super::testing::{root, shell_as_init, with_programs};
+    use super::*;
 
     fn script(text: &str) -> Exec {
         Exec { program: ExecProgram::Script(text.into()), variables: Vec::new(), directory: "/".into(), disk: None }

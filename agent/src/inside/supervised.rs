@@ -1,12 +1,9 @@
 //! A process inside another root, followed until it ends.
 
-use std::{
-    io,
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
-    process::{Command, ExitStatus},
-    thread,
-    time::Duration,
-};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+use std::{io, thread};
 
 use nix::sys::signal::Signal;
 
@@ -67,18 +64,14 @@ impl std::fmt::Display for Ended {
 /// # Errors
 /// [`RunError`]
 pub(crate) fn supervise(
-    setting: &Setting<'_>,
-    prepare: impl FnOnce(&mut Command) -> Result<(), RunError>,
-    stop: &(dyn Fn() -> bool + Sync),
+    setting: &Setting<'_>, prepare: impl FnOnce(&mut Command) -> Result<(), RunError>, stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     inside(setting, || started(setting.init, prepare, stop))?
 }
 
 /// Inside: starts the program and waits for its end.
 fn started(
-    init: fn() -> Command,
-    prepare: impl FnOnce(&mut Command) -> Result<(), RunError>,
-    stop: &(dyn Fn() -> bool + Sync),
+    init: fn() -> Command, prepare: impl FnOnce(&mut Command) -> Result<(), RunError>, stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     let mut child = {
         let mut command = init();

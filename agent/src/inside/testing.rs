@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path, process::Command, thread};
 
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 const DIRECTORIES: [&str; 4] = ["bin", "lib", "lib64", "usr"];
 

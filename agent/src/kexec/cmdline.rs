@@ -1,11 +1,9 @@
 //! The command line that an installed system's kernel is started with, and the part of it that may be shown.
 
-use super::{
-    entries::Entry,
-    grub::{Linux, environment, linux_lines},
-    kernel::file_name,
-    words::{Variables, joined},
-};
+use super::entries::Entry;
+use super::grub::{Linux, environment, linux_lines};
+use super::kernel::file_name;
+use super::words::{Variables, joined};
 use crate::rootfs::{FileSystem, Tree};
 
 /// Where distributions keep GRUB's configuration: Debian, Fedora and openSUSE.

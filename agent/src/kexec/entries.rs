@@ -1,10 +1,8 @@
 //! Boot loader entries (the Boot Loader Specification, type 1): `loader/entries/*.conf`, as Fedora's GRUB and systemd-boot
 //! read them.
 
-use super::{
-    version,
-    words::{Variables, joined, words},
-};
+use super::version;
+use super::words::{Variables, joined, words};
 use crate::rootfs::Tree;
 
 /// Where a partition for boot loaders is mounted; entries name files from its top.

@@ -180,9 +180,7 @@ mod tests {
         files.extend(["/boot/vmlinuz-6.2.0", "/boot/vmlinuz-6.3.old", "/boot/initrd.img-6.3.old"]);
         assert_eq!(found(&files, &[]), pair("/boot/vmlinuz-6.1.0-35", "/boot/initrd.img-6.1.0-35"));
         let fedora = [
-            "/boot/vmlinuz-0-rescue-ab",
-            "/boot/initramfs-0-rescue-ab.img",
-            "/boot/vmlinuz-6.8.5-301.fc40.x86_64",
+            "/boot/vmlinuz-0-rescue-ab", "/boot/initramfs-0-rescue-ab.img", "/boot/vmlinuz-6.8.5-301.fc40.x86_64",
             "/boot/initramfs-6.8.5-301.fc40.x86_64.img",
         ];
         assert_eq!(

@@ -13,12 +13,10 @@ mod words;
 
 use std::ffi::CString;
 
+use self::cmdline::Root;
+use self::entries::Entry;
+use self::kernel::{Kernel, find};
 pub(crate) use self::load::Refused;
-use self::{
-    cmdline::Root,
-    entries::Entry,
-    kernel::{Kernel, find},
-};
 use crate::rootfs::{ReachError, System, Tree};
 
 /// A kernel of an installed system, open and ready to be loaded.
@@ -63,10 +61,7 @@ pub(crate) enum Error {
 /// # Errors
 /// [`Error`]
 pub(crate) fn choose(
-    system: &mut System,
-    tree: &Tree,
-    cmdline: Option<&str>,
-    cancelled: &dyn Fn() -> bool,
+    system: &mut System, tree: &Tree, cmdline: Option<&str>, cancelled: &dyn Fn() -> bool,
 ) -> Result<Chosen, Error> {
     let mut looked = Vec::new();
     system.mount_listed(tree, "/boot", cancelled).map_err(|e| Error::NoBoot(e.to_string()))?;

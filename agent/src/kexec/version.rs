@@ -53,19 +53,9 @@ mod tests {
     #[test]
     fn versions_come_in_debians_order() {
         let sorted = [
-            "0-rescue-0123456789abcdef",
-            "5.14.0-362.el9.x86_64",
-            "5.14.0-427.el9.x86_64",
-            "6.1.0-9-amd64",
-            "6.1.0-35-amd64",
-            "6.1.0-35-cloud-amd64",
-            "6.2~rc1",
-            "6.2-rc2",
-            "6.2",
-            "6.2.0",
-            "6.10.0-061000-generic",
-            "6.12.12+bpo-amd64",
-            "linux",
+            "0-rescue-0123456789abcdef", "5.14.0-362.el9.x86_64", "5.14.0-427.el9.x86_64", "6.1.0-9-amd64",
+            "6.1.0-35-amd64", "6.1.0-35-cloud-amd64", "6.2~rc1", "6.2-rc2", "6.2", "6.2.0", "6.10.0-061000-generic",
+            "6.12.12+bpo-amd64", "linux",
         ];
         for (i, a) in sorted.iter().enumerate() {
             for (j, b) in sorted.iter().enumerate() {

@@ -4,10 +4,8 @@
 mod rtc;
 
 use jiff::{SignedDuration, Timestamp};
-use nix::{
-    sys::time::TimeSpec,
-    time::{ClockId, clock_settime},
-};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_settime};
 
 /// A smaller difference is ignored: the answer itself took some time.
 const TOLERANCE: SignedDuration = SignedDuration::from_secs(2);
@@ -22,9 +20,7 @@ fn set_system(now: Timestamp) -> nix::Result<()> {
 }
 
 fn adjust<S: std::fmt::Display, H: std::error::Error>(
-    now: Timestamp,
-    shown: Timestamp,
-    system: impl FnOnce(Timestamp) -> Result<(), S>,
+    now: Timestamp, shown: Timestamp, system: impl FnOnce(Timestamp) -> Result<(), S>,
     hardware: impl FnOnce(Timestamp) -> Result<(), H>,
 ) {
     let off = now.duration_since(shown);

@@ -3,18 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{ActionRef, Assignment},
-};
+use landfall_api::message::{ActionRef, Assignment};
+use landfall_api::{ErrorCode, Problem};
 use landfall_disk::CancelFlag;
 use landfall_session::SessionHandle;
 use tokio::time::timeout;
 
-use crate::{
-    actions::Machine,
-    runner::{Doing, Job, Term},
-};
+use crate::actions::Machine;
+use crate::runner::{Doing, Job, Term};
 
 /// The person who asks waits; the coordinator itself waits for 45 s.
 const LIMIT: Duration = Duration::from_secs(40);

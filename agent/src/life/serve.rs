@@ -2,27 +2,19 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{Assignment, Control},
-};
+use landfall_api::message::{Assignment, Control};
+use landfall_api::{ErrorCode, Problem};
 use landfall_session::{Backoff, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinHandle,
-};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{
-    End, FIRST_WAIT, LONGEST_WAIT,
-    dry_run::{self, DryRuns},
-};
-use crate::{
-    actions::Machine,
-    disks::Disks,
-    logging::Tail,
-    runner::{FLUSH_LIMIT, Outcome, Runner, Stop},
-};
+use super::dry_run::DryRuns;
+use super::{End, FIRST_WAIT, LONGEST_WAIT, dry_run};
+use crate::actions::Machine;
+use crate::disks::Disks;
+use crate::logging::Tail;
+use crate::runner::{FLUSH_LIMIT, Outcome, Runner, Stop};
 
 /// How a session ended.
 pub(super) enum Ending {
@@ -51,10 +43,7 @@ impl Running {
 /// Follows instructions until the machine should restart or the session is over for good. `renew` enrols again with the
 /// same key when the coordinator refuses the certificate: the workflow continues meanwhile.
 pub(super) async fn serve<F>(
-    session: &SessionHandle,
-    instructions: mpsc::Receiver<Instruction>,
-    disks: &Disks,
-    tail: &Tail,
+    session: &SessionHandle, instructions: mpsc::Receiver<Instruction>, disks: &Disks, tail: &Tail,
     renew: &(impl Fn() -> F + Sync),
 ) -> Ending
 where
@@ -88,9 +77,7 @@ async fn renewed(renewal: &mut Option<Renewal<'_>>) -> Result<mpsc::Receiver<Ins
 
 /// Enrols until that succeeds or is refused for good, then continues the session. `refused`: why it ended.
 async fn enrolled_again<F>(
-    session: &SessionHandle,
-    renew: &(impl Fn() -> F + Sync),
-    refused: Problem,
+    session: &SessionHandle, renew: &(impl Fn() -> F + Sync), refused: Problem,
 ) -> Result<mpsc::Receiver<Instruction>, Problem>
 where
     F: Future<Output = Result<Enrolled, EnrollError>> + Send,
@@ -103,8 +90,7 @@ where
             Err(e) => {
                 let wait = e.retry_after.unwrap_or_else(|| backoff.step());
                 tracing::warn!(
-                    "renewal of the enrolment failed: {}; next attempt in {} \
-                    s",
+                    "renewal of the enrolment failed: {}; next attempt in {} s",
                     e.problem,
                     wait.as_secs().max(1)
                 );
@@ -132,9 +118,7 @@ impl<'a> Server<'a> {
     }
 
     async fn serve<F>(
-        mut self,
-        mut instructions: mpsc::Receiver<Instruction>,
-        renew: &(impl Fn() -> F + Sync),
+        mut self, mut instructions: mpsc::Receiver<Instruction>, renew: &(impl Fn() -> F + Sync),
     ) -> Ending
     where
         F: Future<Output = Result<Enrolled, EnrollError>> + Send,
@@ -261,10 +245,9 @@ impl<'a> Server<'a> {
             Outcome::Done => tracing::info!("the workflow is done; waiting for the coordinator"),
             Outcome::Failed(problem) => tracing::error!("the workflow failed: {problem}"),
             Outcome::Stopped(problem) => tracing::warn!("the workflow stopped: {problem}"),
-            Outcome::Untold => tracing::error!(
-                "the workflow stopped: its session ended, so its reports could not be \
-                sent"
-            ),
+            Outcome::Untold => {
+                tracing::error!("the workflow stopped: its session ended, so its reports could not be sent")
+            }
         }
         if let Some((assignment, lease, control)) = self.next.take() {
             self.start(*assignment, lease, control);

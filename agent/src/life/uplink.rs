@@ -54,8 +54,7 @@ impl Life {
                     // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
                         tracing::error!(
-                            "cannot reach the coordinator at {}: {}; the agent keeps \
-                            trying",
+                            "cannot reach the coordinator at {}: {}; the agent keeps trying",
                             self.target,
                             why.0.join("; ")
                         );
@@ -78,10 +77,7 @@ impl Life {
     /// Follows the uplink's lease, and chooses again whenever its port fails or the session stays without connection. Never
     /// returns.
     pub(super) async fn keep_uplink(
-        &self,
-        uplink: Option<Uplink>,
-        target: &Target,
-        connection: watch::Receiver<Connection>,
+        &self, uplink: Option<Uplink>, target: &Target, connection: watch::Receiver<Connection>,
     ) -> Infallible {
         let (Some(network), Some(mut uplink)) = (&self.network, uplink) else {
             return std::future::pending().await;

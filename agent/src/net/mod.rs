@@ -8,20 +8,16 @@ mod resolve;
 mod tests;
 mod uplink;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::PathBuf,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fs, io};
 
 use tokio::sync::watch;
 
 use self::netlink::{LinkChanges, Netlink};
-pub(crate) use self::{
-    port::{Port, Ports},
-    uplink::{Change, Uplink},
-};
+pub(crate) use self::port::{Port, Ports};
+pub(crate) use self::uplink::{Change, Uplink};
 
 /// Time between scans of the ports without an announcement, in case one was lost.
 const RESCAN: Duration = Duration::from_secs(10);
@@ -144,8 +140,7 @@ async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
             some => format!("without a driver: {}", some.join(", ")),
         };
         tracing::error!(
-            "no network port ({seen}); add its driver to the boot image's profile. The agent keeps \
-            looking"
+            "no network port ({seen}); add its driver to the boot image's profile. The agent keeps looking"
         );
         wait = (wait * 2).min(Duration::from_secs(60));
     }

@@ -1,24 +1,18 @@
 //! Links, addresses and routes, through rtnetlink.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr},
-    path::Path,
-};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
 use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
 use landfall_api::MacAddr;
-use rtnetlink::{
-    Handle, LinkUnspec, MulticastGroup, RouteMessageBuilder, new_multicast_connection,
-    packet_core::NetlinkMessage,
-    packet_route::{
-        RouteNetlinkMessage,
-        address::{AddressAttribute, AddressMessage},
-        link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage},
-        route::{RouteMessage, RouteProtocol, RouteScope},
-    },
-    sys::SocketAddr,
-};
+use rtnetlink::packet_core::NetlinkMessage;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{Handle, LinkUnspec, MulticastGroup, RouteMessageBuilder, new_multicast_connection};
 
 use super::dhcp::Route;
 

@@ -1,18 +1,14 @@
 //! One port: carrier, DHCP, address and routes, for as long as the port exists.
 
-use std::{
-    collections::BTreeMap,
-    hash::BuildHasher,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
 
 use landfall_api::MacAddr;
 use tokio::sync::watch;
 
-use super::{
-    dhcp::{Client, Lease, Socket, Step},
-    netlink::{Link, Netlink, NetlinkError},
-};
+use super::dhcp::{Client, Lease, Socket, Step};
+use super::netlink::{Link, Netlink, NetlinkError};
 
 /// After this time without carrier the console shows a line: a link takes a few seconds to train.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,17 +1,13 @@
 //! Names, by the DHCP server's name servers. Never getaddrinfo: the agent is static and has no NSS.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::Path,
-    time::Duration,
-};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
 
-use hickory_resolver::{
-    Resolver,
-    config::{NameServerConfig, ResolverConfig},
-    net::runtime::TokioRuntimeProvider,
-};
+use hickory_resolver::Resolver;
+use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
 
 /// For one name, all servers and repeats together.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -1,12 +1,10 @@
 //! The network for real: two namespaces, a veth pair between them, dnsmasq at the other end.
 
-use std::{
-    net::TcpListener,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc,
-    time::Duration,
-};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 

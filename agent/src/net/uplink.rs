@@ -6,22 +6,18 @@
 //! servers is adopted in mid-session. When the winner loses its carrier or address, or the session gets no answers any
 //! more, the choice is made again.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use landfall_api::MacAddr;
 use tokio::net::TcpSocket;
 
-use super::{
-    Network,
-    dhcp::{Lease, Route},
-    port::Port,
-    resolve::{resolve, write_resolv_conf},
-};
+use super::Network;
+use super::dhcp::{Lease, Route};
+use super::port::Port;
+use super::resolve::{resolve, write_resolv_conf};
 
 /// How long BOOTIF is tried alone.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -64,11 +60,7 @@ impl Network {
     ///
     /// # Errors [`NoUplink`], with the error of each port.
     pub(crate) async fn elect(
-        &self,
-        host: &str,
-        port: u16,
-        boot_port: Option<MacAddr>,
-        patience: Duration,
+        &self, host: &str, port: u16, boot_port: Option<MacAddr>, patience: Duration,
     ) -> Result<Uplink, NoUplink> {
         let mut changes = self.ports();
         // A timeout is not an error here: the errors per port follow below.

@@ -5,12 +5,11 @@
 //! first line the kernel's rate limit for user space is switched off and its console level raised, or `quiet` and
 //! `printk.devkmsg=ratelimit` (the default) would hide what a person at the machine needs to read.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;

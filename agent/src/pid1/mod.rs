@@ -12,15 +12,14 @@ use nix::sys::reboot::RebootMode;
 use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
-use crate::{
-    cmdline::CommandLine,
-    disks::Disks,
-    drivers::{self, Drivers},
-    life::{End, Life},
-    logging::{self, Tail},
-    net::Network,
-    thread::on_thread,
-};
+use crate::cmdline::CommandLine;
+use crate::disks::Disks;
+use crate::drivers::Drivers;
+use crate::life::{End, Life};
+use crate::logging::Tail;
+use crate::net::Network;
+use crate::thread::on_thread;
+use crate::{drivers, logging};
 
 /// Time between attempts at something that only another boot or a person can cure.
 const STUCK_WAIT: Duration = Duration::from_secs(60);
@@ -69,8 +68,7 @@ async fn supervise(tail: &Tail) -> Infallible {
         match Network::start(false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
             Err(e) => tracing::error!(
-                "cannot open a routing socket ({e}): this kernel has no network; the agent \
-                keeps trying"
+                "cannot open a routing socket ({e}): this kernel has no network; the agent keeps trying"
             ),
         }
         tokio::time::sleep(FAULT_WAIT).await;

@@ -2,10 +2,8 @@
 
 use std::{fs, io, os::unix::fs::symlink, path::Path};
 
-use nix::{
-    errno::Errno,
-    mount::{MsFlags, mount},
-};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 
 /// One file system of the boot environment.
 struct Entry {

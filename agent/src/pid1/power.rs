@@ -3,10 +3,8 @@
 
 use std::{convert::Infallible, fs, io, sync::mpsc, thread, time::Duration};
 
-use nix::{
-    mount::{MntFlags, umount2},
-    sys::reboot::{RebootMode, reboot},
-};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::children::reap_orphans;
 
@@ -94,8 +92,7 @@ pub(crate) async fn reap_children() {
         Ok(signal) => Some(signal),
         Err(e) => {
             tracing::warn!(
-                "the kernel's notices of ended children are not available ({e}); the agent checks once a \
-                minute"
+                "the kernel's notices of ended children are not available ({e}); the agent checks once a minute"
             );
             None
         }

@@ -2,20 +2,16 @@
 //!
 //! No udev and no libblkid: partitions come from sysfs, their types from the GPT, their file systems from their magic numbers.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::{
-    btrfs,
-    mounted::{Access, Mounted},
-    names::FileSystem,
-    partitions::{Content, Origin, Partition, SystemDisk, look},
-    tree::Tree,
-    turns::Turns,
-};
+use super::btrfs;
+use super::mounted::{Access, Mounted};
+use super::names::FileSystem;
+use super::partitions::{Content, Origin, Partition, SystemDisk, look};
+use super::tree::Tree;
+use super::turns::Turns;
 
 /// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
 pub(super) const PARTITION_LIMIT: Duration = Duration::from_secs(20);
@@ -59,10 +55,7 @@ impl NotFound {
 /// # Errors
 /// [`NotFound`], with what was seen on each partition.
 pub(super) fn find(
-    disk: &SystemDisk,
-    at: &Path,
-    access: Access,
-    cancelled: &dyn Fn() -> bool,
+    disk: &SystemDisk, at: &Path, access: Access, cancelled: &dyn Fn() -> bool,
 ) -> Result<(Mounted, Turns), NotFound> {
     let end = Instant::now() + PARTITION_LIMIT;
     loop {
@@ -107,11 +100,7 @@ fn is_volume(what: &str) -> bool {
 }
 
 fn mount(
-    partition: &Partition,
-    file_system: &FileSystem,
-    at: &Path,
-    access: Access,
-    cancelled: &dyn Fn() -> bool,
+    partition: &Partition, file_system: &FileSystem, at: &Path, access: Access, cancelled: &dyn Fn() -> bool,
 ) -> Result<(Mounted, Turns), String> {
     if cancelled() {
         return Err(STOPPED.into());
@@ -133,9 +122,7 @@ fn mount(
 
 /// Looks for a system without writing: the option that its root is mounted with, `None` for none.
 fn probe(
-    device: &Path,
-    file_system: &FileSystem,
-    at: &Path,
+    device: &Path, file_system: &FileSystem, at: &Path,
 ) -> Result<Option<Option<String>>, Box<dyn std::error::Error>> {
     let mounted = |option| Mounted::new(device, (at, at), file_system, Access::Probe, option);
     let looked = mounted(None)?;

@@ -5,11 +5,10 @@
 //! number stands for in `linux/btrfs.h`; the kernel reads it and writes nothing into this process.
 #![allow(unsafe_code)] // The ioctl has no safe binding; the block below says why it holds.
 
-use std::{
-    fs::File,
-    os::{fd::AsRawFd, unix::ffi::OsStrExt},
-    path::Path,
-};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `struct btrfs_ioctl_vol_args`
 #[repr(C)]

@@ -1,16 +1,12 @@
 //! SELinux labels of the files that the agent adds. The agent's own kernel has no policy that would choose them, and a system
 //! that enforces one denies its services a file without a label.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, OwnedFd},
-    path::Path,
-};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
-use rustix::{
-    fs::{XattrFlags, lgetxattr, lsetxattr},
-    io::Errno,
-};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use rustix::io::Errno;
 
 const ATTRIBUTE: &str = "security.selinux";
 /// No label is longer: a page.

@@ -2,13 +2,11 @@
 
 use std::{fs, io, path::Path, time::Instant};
 
-use super::{
-    find::{LOOK_AGAIN, PARTITION_LIMIT},
-    mounted::{Access, Mounted},
-    partitions::{Origin, Partition, SystemDisk, look},
-    tree::{Tree, TreeError},
-    turns::Turns,
-};
+use super::find::{LOOK_AGAIN, PARTITION_LIMIT};
+use super::mounted::{Access, Mounted};
+use super::partitions::{Origin, Partition, SystemDisk, look};
+use super::tree::{Tree, TreeError};
+use super::turns::Turns;
 
 /// No partition with one of the labels, or one that cannot be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +59,7 @@ impl Labelled {
     /// # Errors
     /// [`NotLabelled`]
     pub(crate) fn open(
-        disk: &SystemDisk,
-        labels: &[&str],
-        at: &Path,
-        cancelled: &dyn Fn() -> bool,
+        disk: &SystemDisk, labels: &[&str], at: &Path, cancelled: &dyn Fn() -> bool,
     ) -> Result<Self, NotLabelled> {
         let end = Instant::now() + PARTITION_LIMIT;
         let (label, partition) = loop {
@@ -159,10 +154,9 @@ fn missing(disk: &SystemDisk, labels: &[&str], partitions: &[Partition]) -> NotL
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{names::FileSystem, partitions::Content},
-        *,
-    };
+    use super::super::names::FileSystem;
+    use super::super::partitions::Content;
+    use super::*;
 
     fn partition(device: &str, label: &str, origin: Origin) -> Partition {
         let content = Content::FileSystem(FileSystem { kind: "ext4", uuid: String::new(), label: label.into() });

@@ -1,21 +1,17 @@
 //! The system on a layout: what is mounted where is known, and nothing is searched for.
 
-use std::{
-    fs,
-    os::fd::AsRawFd as _,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 
 use landfall_api::message::{LayoutMount, OpenedLayout};
 
-use super::{
-    mounted::{Access, Mounted},
-    names::FileSystem,
-    partitions::SystemDisk,
-    system::{Below, System},
-    tree::Tree,
-    turns::Turns,
-};
+use super::mounted::{Access, Mounted};
+use super::names::FileSystem;
+use super::partitions::SystemDisk;
+use super::system::{Below, System};
+use super::tree::Tree;
+use super::turns::Turns;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -35,10 +31,7 @@ impl System {
     /// # Errors
     /// [`LayoutError`], also where a device holds another file system than the layout gave it; nothing stays mounted then.
     pub(crate) fn of_layout(
-        layout: &OpenedLayout,
-        at: &Path,
-        access: Access,
-        cancelled: &dyn Fn() -> bool,
+        layout: &OpenedLayout, at: &Path, access: Access, cancelled: &dyn Fn() -> bool,
     ) -> Result<Self, LayoutError> {
         let mut turns = Turns::default();
         let mut root = None;

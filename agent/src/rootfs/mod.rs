@@ -20,13 +20,11 @@ mod tests;
 mod tree;
 mod turns;
 
-pub(crate) use self::{
-    find::NotFound,
-    labelled::{Labelled, NotLabelled},
-    mounted::Access,
-    names::FileSystem,
-    partitions::{Kept, SystemDisk},
-    read::Opened,
-    system::{ReachError, System},
-    tree::{Owner, Tree},
-};
+pub(crate) use self::find::NotFound;
+pub(crate) use self::labelled::{Labelled, NotLabelled};
+pub(crate) use self::mounted::Access;
+pub(crate) use self::names::FileSystem;
+pub(crate) use self::partitions::{Kept, SystemDisk};
+pub(crate) use self::read::Opened;
+pub(crate) use self::system::{ReachError, System};
+pub(crate) use self::tree::{Owner, Tree};

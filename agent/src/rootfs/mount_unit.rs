@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::{
-    fstab::{Line, put},
-    tree::Tree,
-};
+use super::fstab::{Line, put};
+use super::tree::Tree;
 
 /// Where enabled units are linked from.
 pub(super) const ENABLED: &str = "/etc/systemd/system";

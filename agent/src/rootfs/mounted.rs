@@ -1,15 +1,11 @@
 //! One file system of the installed system, mounted; and the options it is mounted with.
 
-use std::{
-    fs::File,
-    io,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
-    unistd::syncfs,
-};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::syncfs;
 
 use super::names::FileSystem;
 
@@ -81,11 +77,7 @@ impl Mounted {
     /// # Errors
     /// The kernel's.
     pub(super) fn new(
-        device: &Path,
-        (target, at): (&Path, &Path),
-        file_system: &FileSystem,
-        access: Access,
-        option: Option<&str>,
+        device: &Path, (target, at): (&Path, &Path), file_system: &FileSystem, access: Access, option: Option<&str>,
     ) -> nix::Result<Self> {
         let kind = file_system.kind;
         crate::drivers::load_by_name(kind);

@@ -1,11 +1,10 @@
 //! What a file system states about itself: its kind, and the names by which `fstab` and boot loaders find it. No
 //! libblkid: four kinds are enough for the systems that are installed.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    path::Path,
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use uuid::Uuid;
 

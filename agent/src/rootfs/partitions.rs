@@ -1,10 +1,8 @@
 //! The partitions of a disk, with every name they may be called by, and whether they came with the image.
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_disk::{Entry, ReadAt, RealDevice, judge};
 use uuid::Uuid;

@@ -1,9 +1,7 @@
 //! Which partition a line of an installed system's `fstab` means, and which lines matter for a file. Pure.
 
-use super::{
-    fstab::{Line, Source, Tag},
-    partitions::Partition,
-};
+use super::fstab::{Line, Source, Tag};
+use super::partitions::Partition;
 
 /// A path below which the installed system will mount something that Landfall cannot reach now: a file put there would be
 /// hidden.
@@ -140,14 +138,10 @@ pub(super) fn next_on_the_way<'l>(lines: &'l [Line], mounted: &[String], directo
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{
-            fstab::parse,
-            names::FileSystem,
-            partitions::{Content, Origin},
-        },
-        *,
-    };
+    use super::super::fstab::parse;
+    use super::super::names::FileSystem;
+    use super::super::partitions::{Content, Origin};
+    use super::*;
 
     fn partition(device: &str, names: [&str; 4], origin: Origin) -> Partition {
         let [uuid, label, guid, name] = names.map(str::to_owned);
@@ -175,15 +169,8 @@ mod tests {
     #[test]
     fn a_partition_is_found_by_any_nonempty_name() {
         for source in [
-            "UUID=AB-CD",
-            "UUID=\"ab-cd\"",
-            "LABEL=VAR",
-            "PARTUUID=0fc63daf-0000",
-            "PARTLABEL=the\\040var",
-            "/dev/disk/by-uuid/ab-cd",
-            "/dev/disk/by-label/VAR",
-            "/dev/disk/by-partuuid/0fc63daf-0000",
-            "/dev/vda2",
+            "UUID=AB-CD", "UUID=\"ab-cd\"", "LABEL=VAR", "PARTUUID=0fc63daf-0000", "PARTLABEL=the\\040var",
+            "/dev/disk/by-uuid/ab-cd", "/dev/disk/by-label/VAR", "/dev/disk/by-partuuid/0fc63daf-0000", "/dev/vda2",
         ] {
             assert_eq!(found(&format!("{source} /var ext4"), &disk()).as_deref(), Ok("/dev/vda2"), "{source}");
         }

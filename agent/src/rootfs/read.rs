@@ -1,17 +1,14 @@
 //! Reading from a foreign directory tree without ever leaving it: as in `tree`, every path is resolved by the kernel with the
 //! tree as its root, so a link in it that points to `/dev` or to `../..` leads nowhere else.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use nix::{
-    errno::Errno,
-    fcntl::{OFlag, OpenHow, openat2},
-};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, openat2};
 
 use super::tree::{IN_TREE, Tree};
 

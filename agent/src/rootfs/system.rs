@@ -2,24 +2,20 @@
 //! read or written. Only partitions of its own disk count, and of disks that the same workflow wrote: another disk may carry an older
 //! copy with the same names.
 
-use std::{
-    io,
-    os::fd::AsRawFd,
-    path::{Path, PathBuf},
-};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use landfall_api::message::HiddenPoint;
 
-use super::{
-    find::{NotFound, find},
-    fstab::{Line, parse},
-    mount_unit,
-    mounted::{Access, Mounted},
-    partitions::{Partition, SystemDisk, look},
-    place::{Unreachable, next_on_the_way, not_needed, partition_of},
-    tree::{Tree, TreeError},
-    turns::Turns,
-};
+use super::find::{NotFound, find};
+use super::fstab::{Line, parse};
+use super::mount_unit;
+use super::mounted::{Access, Mounted};
+use super::partitions::{Partition, SystemDisk, look};
+use super::place::{Unreachable, next_on_the_way, not_needed, partition_of};
+use super::tree::{Tree, TreeError};
+use super::turns::Turns;
 
 /// Discoverable Partitions Specification: extended boot loader partition, EFI system partition.
 const BOOT_TYPES: [&str; 2] = ["bc13c2ff-59e6-4262-a352-b275fd6f7172", "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"];
@@ -69,10 +65,7 @@ impl System {
     /// # Errors
     /// [`NotFound`]
     pub(crate) fn open(
-        disk: SystemDisk,
-        at: &Path,
-        access: Access,
-        cancelled: &dyn Fn() -> bool,
+        disk: SystemDisk, at: &Path, access: Access, cancelled: &dyn Fn() -> bool,
     ) -> Result<Self, NotFound> {
         let (root, turns) = find(&disk, at, access, cancelled)?;
         Ok(Self { disk, access, below: Below::default(), root, turns })
@@ -143,9 +136,7 @@ impl System {
     /// # Errors
     /// [`ReachError::Look`]
     pub(crate) fn reach_most(
-        &mut self,
-        tree: &Tree,
-        cancelled: &dyn Fn() -> bool,
+        &mut self, tree: &Tree, cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<HiddenPoint>, ReachError> {
         let mut hidden = Vec::new();
         for line in &at_boot(tree)? {
@@ -167,10 +158,7 @@ impl System {
     /// # Errors
     /// [`ReachError`]
     pub(crate) fn mount_listed(
-        &mut self,
-        tree: &Tree,
-        point: &str,
-        cancelled: &dyn Fn() -> bool,
+        &mut self, tree: &Tree, point: &str, cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, ReachError> {
         // Of a layout everything is.
         if self.mounted_at(point).is_some() {
@@ -188,10 +176,7 @@ impl System {
     /// # Errors
     /// [`ReachError`]
     pub(crate) fn mount_typed(
-        &mut self,
-        tree: &Tree,
-        point: &str,
-        cancelled: &dyn Fn() -> bool,
+        &mut self, tree: &Tree, point: &str, cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, ReachError> {
         let disk = SystemDisk { others: Vec::new(), ..self.disk.clone() };
         let mut found = look(&disk);
@@ -205,11 +190,7 @@ impl System {
     }
 
     fn put(
-        &mut self,
-        tree: &Tree,
-        line: &Line,
-        partition: &Partition,
-        cancelled: &dyn Fn() -> bool,
+        &mut self, tree: &Tree, line: &Line, partition: &Partition, cancelled: &dyn Fn() -> bool,
     ) -> Result<(), ReachError> {
         let device = partition.device.display();
         let failed =

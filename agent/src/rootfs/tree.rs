@@ -4,19 +4,16 @@
 //! by the kernel with the tree as its root (`openat2`, `RESOLVE_IN_ROOT`), and files are put in place by renaming,
 //! which replaces a link and never follows it. A power cut leaves the old file or the new one.
 
-use std::{
-    fs::File,
-    io::{self, Read, Write},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
-use nix::{
-    errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, renameat},
-    sys::stat::{Mode, fchmod, mkdirat},
-    unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat},
-};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
+use nix::sys::stat::{Mode, fchmod, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
 
 use super::label;
 
@@ -75,11 +72,7 @@ impl Tree {
     /// # Errors
     /// [`TreeError`]; what stood there before still does.
     pub(crate) fn write_owned(
-        &self,
-        path: &str,
-        mode: u32,
-        owner: Owner,
-        mut content: impl Read,
+        &self, path: &str, mode: u32, owner: Owner, mut content: impl Read,
     ) -> Result<(), TreeError> {
         let path = Path::new(path);
         let (directory, name) = self.parent(path)?;
@@ -196,10 +189,8 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> TreeError {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt, symlink},
-    };
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
 

@@ -2,12 +2,10 @@
 //! while one is mounted, another disk with the same image cannot be; and one device cannot be mounted for looking while it is
 //! mounted for writing.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    sync::{Condvar, Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{forget::forget, names::FileSystem};
 
@@ -35,10 +33,7 @@ impl Turns {
     /// # Errors
     /// [`Stopped`] once `cancelled`: the action's own timeout bounds the wait.
     pub(super) fn take(
-        &mut self,
-        device: &Path,
-        file_system: &FileSystem,
-        cancelled: &dyn Fn() -> bool,
+        &mut self, device: &Path, file_system: &FileSystem, cancelled: &dyn Fn() -> bool,
     ) -> Result<(), Stopped> {
         let is_btrfs = file_system.kind == "btrfs";
         let key = if is_btrfs { file_system.uuid.clone() } else { device.display().to_string() };

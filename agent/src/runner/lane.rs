@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_api::{
-    ActionOutcome, ErrorCode, Problem,
-    message::{ActionKind, ActionRef, ActionResult, AssignedAction, EventBody},
-};
+use landfall_api::message::{ActionKind, ActionRef, ActionResult, AssignedAction, EventBody};
+use landfall_api::{ActionOutcome, ErrorCode, Problem};
 use landfall_disk::CancelFlag;
 use landfall_session::SessionEnded;
 use tokio::sync::watch;
@@ -58,10 +56,7 @@ impl Lane {
 
     /// One action with all its attempts; no result if its condition does not hold.
     async fn action(
-        &mut self,
-        action: &AssignedAction,
-        index: u32,
-        first: u32,
+        &mut self, action: &AssignedAction, index: u32, first: u32,
     ) -> Result<Result<Option<ActionResult>, Outcome>, SessionEnded> {
         let mut wait = action.retry.initial_backoff;
         let mut attempt = first;

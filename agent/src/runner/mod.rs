@@ -9,20 +9,13 @@ mod outcomes;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::{FutureExt, future::BoxFuture};
-use landfall_api::{
-    Problem, Stage,
-    message::{ActionKind, ActionRef, ActionResult, Assignment, Control, Start},
-    stages,
-};
+use landfall_api::message::{ActionKind, ActionRef, ActionResult, Assignment, Control, Start};
+use landfall_api::{Problem, Stage, stages};
 use landfall_disk::CancelFlag;
 use landfall_session::{LeaseWatch, Report};
 use tokio::sync::watch;
@@ -181,8 +174,7 @@ impl Runner {
     pub(crate) async fn run(self) -> Outcome {
         let run = self.run.clone();
         tracing::info!(
-            "workflow {} begins at action {} of \
-            {}",
+            "workflow {} begins at action {} of {}",
             run.workflow_name,
             run.start_index + 1,
             run.actions.len()
@@ -197,8 +189,7 @@ impl Runner {
                 Ok(Some(down)) => {
                     if let Err(e) = self.report.flush(FLUSH_LIMIT).await {
                         tracing::warn!(
-                            "{e}; the machine goes down anyway, and the receipt on the disk keeps the \
-                            result"
+                            "{e}; the machine goes down anyway, and the receipt on the disk keeps the result"
                         );
                     }
                     return down;

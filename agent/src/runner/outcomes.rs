@@ -1,15 +1,10 @@
 //! What the actions of a list came to, and what that decides of those after them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use landfall_api::{
-    ActionOutcome, HoldSpec, When, WhenFault,
-    message::{ActionKind, Assignment},
-    results_scope,
-};
+use landfall_api::message::{ActionKind, Assignment};
+use landfall_api::{ActionOutcome, HoldSpec, When, WhenFault, results_scope};
 
 /// Of one list; its branches share it.
 #[derive(Clone)]

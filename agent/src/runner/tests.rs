@@ -6,10 +6,8 @@ mod persons;
 
 use std::{collections::VecDeque, sync::Mutex};
 
-use landfall_api::{
-    ErrorCode, HttpResult, KexecSpec, Progress, RebootSpec, SecretText,
-    message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, LogLevel, Retry},
-};
+use landfall_api::message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, LogLevel, Retry};
+use landfall_api::{ErrorCode, HttpResult, KexecSpec, Progress, RebootSpec, SecretText};
 use landfall_session::{Reporting, SessionEnded, Unflushed};
 use tracing_subscriber::layer::SubscriberExt as _;
 

@@ -3,15 +3,11 @@
 use landfall_api::{ErrorCode, Problem};
 use landfall_disk::WriteError;
 
-use super::{
-    layer::{LayerError, MadeFor},
-    process::Silent,
-    relay::RelayError,
-};
-use crate::{
-    inside::{Ended, RunError},
-    runner::Failure,
-};
+use super::layer::{LayerError, MadeFor};
+use super::process::Silent;
+use super::relay::RelayError;
+use crate::inside::{Ended, RunError};
+use crate::runner::Failure;
 
 /// Both are made from one release.
 const REBUILD: &str =

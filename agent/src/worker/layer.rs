@@ -1,13 +1,11 @@
 //! The tools layer on this machine: fetched by digest into memory, once, and mounted read-only.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read as _},
-    path::Path,
-    sync::{Mutex, MutexGuard, TryLockError},
-    thread,
-    time::Duration,
-};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use landfall_api::{Digest, ToolsManifest, message::ToolsLayer};
 use landfall_disk::{CancelFlag, ProvenFile, Unobserved, WriteError};
@@ -15,10 +13,9 @@ use landfall_proto::PROTOCOL;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use super::{
-    loop_device::LoopDevice,
-    memory::{self, TooLittle},
-};
+use super::loop_device::LoopDevice;
+use super::memory;
+use super::memory::TooLittle;
 use crate::drivers::{self, TOOLS_ROOT};
 
 /// Between looks whether another branch is done with fetching it.

@@ -3,12 +3,10 @@
 //! Sound because each call passes a number or a descriptor that it borrows; the kernel reads and writes nothing in this process.
 #![allow(unsafe_code)] // The ioctls have no safe binding; the blocks below say why each holds.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::{AsFd, AsRawFd},
-    path::PathBuf,
-};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 

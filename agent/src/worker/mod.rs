@@ -10,17 +10,15 @@ mod relay;
 
 use std::path::Path;
 
-use landfall_api::{
-    DiskFacts, ErrorCode, Problem,
-    message::{ActionResult, EventBody, HiddenPoint, LogLevel, OpenedLayout, Purpose, WorkerJob, WorkerReport},
+use landfall_api::message::{
+    ActionResult, EventBody, HiddenPoint, LogLevel, OpenedLayout, Purpose, WorkerJob, WorkerReport,
 };
+use landfall_api::{DiskFacts, ErrorCode, Problem};
 
 use self::{process::Worker, relay::Done};
-use crate::{
-    drivers::TOOLS_ROOT,
-    inside::{Hidden, agent_as_init},
-    runner::{Failure, Job},
-};
+use crate::drivers::TOOLS_ROOT;
+use crate::inside::{Hidden, agent_as_init};
+use crate::runner::{Failure, Job};
 
 /// What the worker finds on the machine.
 #[derive(Default)]
@@ -51,9 +49,7 @@ pub(crate) fn ready(job: &Job, may_act: &dyn Fn() -> Result<(), Failure>) -> Res
 /// Performs the action of the job in the worker, after [`ready`]. `may_act` is asked many times a second, and its refusal ends the
 /// worker. Blocking.
 pub(crate) fn perform(
-    job: &Job,
-    around: Surroundings<'_>,
-    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+    job: &Job, around: Surroundings<'_>, may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
     let system = around.system.clone();
     match run(job, around, Purpose::Perform { system }, may_act)? {
@@ -68,9 +64,7 @@ pub(crate) fn perform(
 /// # Errors
 /// The worker's.
 pub(crate) fn open(
-    job: &Job,
-    disks: Vec<DiskFacts>,
-    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+    job: &Job, disks: Vec<DiskFacts>, may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<OpenedLayout, Failure> {
     on_layout(job, disks, Purpose::Open, may_act)
 }
@@ -80,18 +74,13 @@ pub(crate) fn open(
 /// # Errors
 /// The worker's.
 pub(crate) fn commit(
-    job: &Job,
-    disks: Vec<DiskFacts>,
-    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+    job: &Job, disks: Vec<DiskFacts>, may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<(), Failure> {
     on_layout(job, disks, Purpose::Commit, may_act).map(drop)
 }
 
 fn on_layout(
-    job: &Job,
-    disks: Vec<DiskFacts>,
-    purpose: Purpose,
-    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+    job: &Job, disks: Vec<DiskFacts>, purpose: Purpose, may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<OpenedLayout, Failure> {
     match run(job, Surroundings { disks, ..Surroundings::default() }, purpose, may_act)? {
         Done::Layout(layout) => Ok(layout),
@@ -100,10 +89,7 @@ fn on_layout(
 }
 
 fn run(
-    job: &Job,
-    around: Surroundings<'_>,
-    purpose: Purpose,
-    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+    job: &Job, around: Surroundings<'_>, purpose: Purpose, may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<Done, Failure> {
     let target = around.target;
     let wants = described(job, around, purpose)?;

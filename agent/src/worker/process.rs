@@ -1,24 +1,17 @@
 //! The worker's process: started inside the tools layer, followed, and ended.
 
-use std::{
-    io,
-    path::Path,
-    process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{io, thread};
 
-use landfall_api::{
-    ToolsManifest,
-    message::{LogLevel, WorkerReport},
-};
+use landfall_api::ToolsManifest;
+use landfall_api::message::{LogLevel, WorkerReport};
 use landfall_proto::worker;
 
 use super::relay::{Done, RelayError, relay};
-use crate::{
-    inside::{Ended, Hidden, PATH, RunError, Setting, lines, supervise},
-    runner::Failure,
-};
+use crate::inside::{Ended, Hidden, PATH, RunError, Setting, lines, supervise};
+use crate::runner::Failure;
 
 /// How a worker is started.
 pub(super) struct Worker<'a> {
@@ -55,10 +48,7 @@ impl Worker<'_> {
     /// # Errors
     /// [`Silent`]
     pub(super) fn run(
-        &self,
-        job: &worker::Job,
-        hear: impl Fn(WorkerReport) + Sync,
-        stop: &(dyn Fn() -> bool + Sync),
+        &self, job: &worker::Job, hear: impl Fn(WorkerReport) + Sync, stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Result<Done, Failure>, Silent> {
         let hear = &hear;
         let (jobs_read, jobs_write) = io::pipe().map_err(RunError::Follow)?;
@@ -104,21 +94,17 @@ impl Worker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        io::Read as _,
-        os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-        sync::Mutex,
-    };
+    use std::fs;
+    use std::io::Read as _;
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    use std::sync::Mutex;
 
     use landfall_api::message::ActionResult;
     use landfall_proto::PROTOCOL;
 
     use super::*;
-    use crate::{
-        inside::testing::{root, shell_as_init, with_programs},
-        worker::relay::tests::{bytes, ready},
-    };
+    use crate::inside::testing::{root, shell_as_init, with_programs};
+    use crate::worker::relay::tests::{bytes, ready};
 
     #[test]
     fn a_worker_prints_no_secret() {

@@ -52,10 +52,7 @@ pub(super) enum RelayError {
 /// # Errors
 /// [`RelayError`]: the worker must be ended then.
 pub(super) fn relay(
-    mut reports: impl Read,
-    mut jobs: impl Write,
-    job: &worker::Job,
-    mut hear: impl FnMut(WorkerReport),
+    mut reports: impl Read, mut jobs: impl Write, job: &worker::Job, mut hear: impl FnMut(WorkerReport),
 ) -> Result<Result<Done, Failure>, RelayError> {
     match next(&mut reports)? {
         WorkerReport::Ready(WorkerReady { protocol: PROTOCOL, .. }) => {}
@@ -86,10 +83,8 @@ fn next(reports: &mut impl Read) -> Result<WorkerReport, RelayError> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use landfall_api::{
-        ErrorCode, Problem,
-        message::{LayoutMount, LogLevel},
-    };
+    use landfall_api::message::{LayoutMount, LogLevel};
+    use landfall_api::{ErrorCode, Problem};
 
     use super::*;
 

@@ -1,17 +1,13 @@
 //! Owner, mode, extended attributes and time of what was made.
 
-use std::{
-    ffi::CString,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::{
-    fs::{
-        AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown,
-        fsetxattr, futimens, lsetxattr, utimensat,
-    },
-    io::Errno,
+use rustix::fs::{
+    AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr,
+    futimens, lsetxattr, utimensat,
 };
+use rustix::io::Errno;
 
 use crate::{entry::Attributes, name::shown};
 

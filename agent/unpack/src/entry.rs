@@ -3,11 +3,9 @@
 use rustix::fs::{Dev, makedev};
 use tar_core::{EntryType, SparseEntry, parse::ParsedEntry};
 
-use crate::{
-    Fault,
-    name::{MAX_NAME, Name, shown},
-    pax::{self, Attribute, Extra, Time},
-};
+use crate::name::{MAX_NAME, Name, shown};
+use crate::pax::{Attribute, Extra, Time};
+use crate::{Fault, pax};
 
 /// The numbers that Linux has for devices: 12 bits, 20 bits.
 const MAX_MAJOR: u32 = (1 << 12) - 1;
@@ -68,8 +66,7 @@ impl Entry {
     /// # Errors
     /// [`Fault`], with the entry's name for people.
     pub(crate) fn new(
-        parsed: &ParsedEntry<'_>,
-        sparse: Option<(Vec<SparseEntry>, u64)>,
+        parsed: &ParsedEntry<'_>, sparse: Option<(Vec<SparseEntry>, u64)>,
     ) -> Result<Self, (String, Fault)> {
         let shown = shown(&parsed.path);
         match Self::checked(parsed, sparse) {
@@ -79,8 +76,7 @@ impl Entry {
     }
 
     fn checked(
-        parsed: &ParsedEntry<'_>,
-        sparse: Option<(Vec<SparseEntry>, u64)>,
+        parsed: &ParsedEntry<'_>, sparse: Option<(Vec<SparseEntry>, u64)>,
     ) -> Result<(Name, Kind, Attributes), Fault> {
         let extra = parsed.pax.map(pax::extra).transpose()?.unwrap_or_default();
         let name = Name::parse(&parsed.path)?;

@@ -1,15 +1,11 @@
 //! Which links a name goes through. The kernel follows links and does not say which; the archive's own must not lead out of the
 //! directory that is unpacked to, and those of the installed system may.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    os::fd::OwnedFd,
-};
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::OwnedFd;
 
-use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
+use rustix::io::Errno;
 
 /// Device and inode of a link.
 pub(crate) type Identity = (u64, u64);

@@ -3,10 +3,8 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use landfall_api::message::HiddenPoint;
-use rustix::{
-    fs::{CWD, readlinkat},
-    io::Errno,
-};
+use rustix::fs::{CWD, readlinkat};
+use rustix::io::Errno;
 
 use crate::resolve::in_root;
 

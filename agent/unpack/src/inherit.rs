@@ -7,15 +7,11 @@
 //! Default lists: the kernel gives what is made in a directory that has one an access control list that the archive does not know
 //! of; that is taken away.
 
-use std::{
-    ffi::CStr,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::{
-    fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr},
-    io::Errno,
-};
+use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::io::Errno;
 
 use crate::{attributes::Failed, entry::Attributes};
 
@@ -46,11 +42,7 @@ impl Heritage {
 
     /// Puts right what was made just now. `own` is what the archive says of it, `replaced` the label of what stood in its place.
     pub(crate) fn settle(
-        &self,
-        directory: &OwnedFd,
-        name: &[u8],
-        own: Option<&Attributes>,
-        replaced: Option<Vec<u8>>,
+        &self, directory: &OwnedFd, name: &[u8], own: Option<&Attributes>, replaced: Option<Vec<u8>>,
     ) -> Result<(), Failed> {
         let path = path(directory, name);
         let stated = own.and_then(|own| own.extended.iter().find(|(key, _)| key == LABEL.to_bytes()));

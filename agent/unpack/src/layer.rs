@@ -6,13 +6,10 @@ use std::{collections::HashSet, os::fd::OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::{
-    Fault, UnpackError,
-    entry::Entry,
-    name::{MAX_DEPTH, Name},
-    remove,
-    write::Tree,
-};
+use crate::entry::Entry;
+use crate::name::{MAX_DEPTH, Name};
+use crate::write::Tree;
+use crate::{Fault, UnpackError, remove};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";

@@ -4,10 +4,8 @@
 
 use std::io::BufRead;
 
-use tar_core::{
-    EntryType, Header,
-    parse::{Limits as ParserLimits, ParseError, ParseEvent, Parser},
-};
+use tar_core::parse::{Limits as ParserLimits, ParseError, ParseEvent, Parser};
+use tar_core::{EntryType, Header};
 
 use crate::{Fault, UnpackError, entry::Entry, name::MAX_NAME, pax};
 

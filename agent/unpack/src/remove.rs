@@ -2,10 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::io::Errno;
 
 use crate::name::MAX_DEPTH;
 
@@ -53,20 +51,13 @@ pub(crate) fn whole(directory: &OwnedFd, name: &[u8], stays: &dyn Fn(&[u8]) -> b
 /// # Errors
 /// As [`whole`].
 pub(crate) fn content(
-    directory: &OwnedFd,
-    name: &[u8],
-    stays: &dyn Fn(&[u8]) -> bool,
-    depth: usize,
+    directory: &OwnedFd, name: &[u8], stays: &dyn Fn(&[u8]) -> bool, depth: usize,
 ) -> Result<(), Errno> {
     below(directory, name, b"", stays, depth)
 }
 
 fn below(
-    directory: &OwnedFd,
-    name: &[u8],
-    place: &[u8],
-    stays: &dyn Fn(&[u8]) -> bool,
-    depth: usize,
+    directory: &OwnedFd, name: &[u8], place: &[u8], stays: &dyn Fn(&[u8]) -> bool, depth: usize,
 ) -> Result<(), Errno> {
     let Some(depth) = depth.checked_sub(1) else { return Err(Errno::LOOP) };
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

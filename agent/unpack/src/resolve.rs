@@ -2,10 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, openat2},
-    io::Errno,
-};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 /// How paths are resolved: absolute links and `..` in links end at the root.
 pub(crate) const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);

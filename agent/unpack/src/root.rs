@@ -1,30 +1,24 @@
 //! The directory that is unpacked to, in the installed system that it belongs to, and those below it.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-    ops::Deref,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    rc::Rc,
-};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
-use rustix::{
-    fs::{
-        AtFlags, FileType, Mode, OFlags, ResolveFlags, chmodat, fstat, mkdirat, openat, openat2, readlinkat, statat,
-        unlinkat,
-    },
-    io::Errno,
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, chmodat, fstat, mkdirat, openat, openat2, readlinkat, statat,
+    unlinkat,
 };
+use rustix::io::Errno;
 
-use crate::{
-    Fault, UnpackError,
-    follow::{self, Identity},
-    hidden::Hidden,
-    inherit::Heritage,
-    name::{MAX_NAME, shown},
-    resolve::{DIRECTORY, IN_ROOT, in_root},
-    target::Target,
-};
+use crate::follow::Identity;
+use crate::hidden::Hidden;
+use crate::inherit::Heritage;
+use crate::name::{MAX_NAME, shown};
+use crate::resolve::{DIRECTORY, IN_ROOT, in_root};
+use crate::target::Target;
+use crate::{Fault, UnpackError, follow};
 
 /// How many directories are kept open. Archives go through a tree in order, so few are needed at a time; a process may have
 /// 1024 descriptors.
@@ -270,11 +264,7 @@ impl Root {
 /// Makes what is missing of a way that begins in `top`; whether the last directory is new. `open` opens each by its whole name.
 /// A directory `replaces` a file, as a layer over other layers does.
 fn made(
-    open: &dyn Fn(&[u8]) -> Result<OwnedFd, Errno>,
-    hidden: &Hidden,
-    top: OwnedFd,
-    name: &[u8],
-    replaces: bool,
+    open: &dyn Fn(&[u8]) -> Result<OwnedFd, Errno>, hidden: &Hidden, top: OwnedFd, name: &[u8], replaces: bool,
 ) -> Result<(OwnedFd, bool), Unopened> {
     let (mut directory, mut new, mut end) = (top, false, 0);
     for part in name.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {

@@ -3,10 +3,8 @@
 use std::{os::fd::OwnedFd, path::Path};
 
 use landfall_api::message::HiddenPoint;
-use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, openat, statat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
 
 use crate::{Fault, UnpackError, hidden::Hidden, name::shown, resolve::in_root};
 

@@ -2,15 +2,13 @@
 
 use std::io::BufRead;
 
-use crate::{
-    Fault, UnpackError,
-    entry::{Entry, Kind},
-    layer::Layers,
-    reader::Reader,
-    root::Root,
-    target::Target,
-    write::{Replace, Tree},
-};
+use crate::entry::{Entry, Kind};
+use crate::layer::Layers;
+use crate::reader::Reader;
+use crate::root::Root;
+use crate::target::Target;
+use crate::write::{Replace, Tree};
+use crate::{Fault, UnpackError};
 
 /// What an archive may have at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

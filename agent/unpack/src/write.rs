@@ -2,23 +2,18 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
-use rustix::{
-    fs::{
-        AtFlags, Dev, FileType, Mode, OFlags, ftruncate, linkat, mkdirat, mknodat, openat, statat, symlinkat, syncfs,
-    },
-    io::{Errno, pwrite, write},
+use rustix::fs::{
+    AtFlags, Dev, FileType, Mode, OFlags, ftruncate, linkat, mkdirat, mknodat, openat, statat, symlinkat, syncfs,
 };
+use rustix::io::{Errno, pwrite, write};
 
-use crate::{
-    Fault, UnpackError,
-    attributes::{self, Failed},
-    entry::{Attributes, Entry, Kind, Sparse},
-    inherit,
-    name::{Name, shown},
-    reader::Reader,
-    remove::{self, Removed},
-    root::{Directory, Root},
-};
+use crate::attributes::Failed;
+use crate::entry::{Attributes, Entry, Kind, Sparse};
+use crate::name::{Name, shown};
+use crate::reader::Reader;
+use crate::remove::Removed;
+use crate::root::{Directory, Root};
+use crate::{Fault, UnpackError, attributes, inherit, remove};
 
 /// What may be kept of directories until their attributes are set at the end, bytes: of about 200,000 of them.
 const MAX_KEPT: usize = 64 << 20;
@@ -67,11 +62,7 @@ impl Tree {
 
     /// Makes one entry; its content is taken from the reader. `go_on` is asked between two pieces of it.
     pub(crate) fn put(
-        &mut self,
-        entry: &Entry,
-        reader: &mut Reader<'_>,
-        replace: Replace<'_>,
-        go_on: &dyn Fn() -> bool,
+        &mut self, entry: &Entry, reader: &mut Reader<'_>, replace: Replace<'_>, go_on: &dyn Fn() -> bool,
     ) -> Result<(), UnpackError> {
         let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
         if entry.kind == Kind::Label {
@@ -189,11 +180,7 @@ impl Tree {
 
     /// Whether the attributes of the entry are the directory's: not where it was found through a link.
     fn directory(
-        &mut self,
-        parent: &Directory,
-        name: &[u8],
-        entry: &Entry,
-        replace: Replace<'_>,
+        &mut self, parent: &Directory, name: &[u8], entry: &Entry, replace: Replace<'_>,
     ) -> Result<bool, UnpackError> {
         let make = || mkdirat(parent, name, Mode::RWXU);
         match make() {
@@ -224,11 +211,7 @@ impl Tree {
 
     /// Makes something under a name that must be free, and frees it where it is not.
     fn make(
-        &mut self,
-        parent: &Directory,
-        name: &[u8],
-        entry: &Entry,
-        replace: Replace<'_>,
+        &mut self, parent: &Directory, name: &[u8], entry: &Entry, replace: Replace<'_>,
         make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>,
     ) -> Result<Option<OwnedFd>, UnpackError> {
         let (made, replaced) = match make() {
@@ -247,12 +230,7 @@ impl Tree {
     }
 
     fn link(
-        &mut self,
-        parent: &Directory,
-        name: &[u8],
-        target: &Name,
-        entry: &Entry,
-        replace: Replace<'_>,
+        &mut self, parent: &Directory, name: &[u8], target: &Name, entry: &Entry, replace: Replace<'_>,
     ) -> Result<(), UnpackError> {
         let (at, file) = target.split();
         let missing = |e| failed(&format!("link its target {} to", shown(target.bytes())), entry, e);
@@ -269,11 +247,7 @@ impl Tree {
 
     /// Frees a name; the label of what stood there.
     fn clear(
-        &mut self,
-        parent: &OwnedFd,
-        name: &[u8],
-        entry: &Entry,
-        replace: Replace<'_>,
+        &mut self, parent: &OwnedFd, name: &[u8], entry: &Entry, replace: Replace<'_>,
     ) -> Result<Option<Vec<u8>>, UnpackError> {
         let label = inherit::label(parent, name).map_err(|e| failed("read the SELinux label of", entry, e))?;
         let target = if let Kind::Symlink(target) = &entry.kind { Some(target.as_slice()) } else { None };
@@ -327,11 +301,7 @@ fn whole(file: &OwnedFd, entry: &Entry, reader: &mut Reader<'_>, go_on: &dyn Fn(
 
 /// The pieces of a file with holes, each at its place.
 fn scattered(
-    file: &OwnedFd,
-    sparse: &Sparse,
-    entry: &Entry,
-    reader: &mut Reader<'_>,
-    go_on: &dyn Fn() -> bool,
+    file: &OwnedFd, sparse: &Sparse, entry: &Entry, reader: &mut Reader<'_>, go_on: &dyn Fn() -> bool,
 ) -> Result<(), UnpackError> {
     ftruncate(file, sparse.size).map_err(|e| failed("set the size of", entry, e))?;
     for (offset, length) in &sparse.pieces {

@@ -2,12 +2,10 @@
 
 mod common;
 
-use std::{
-    fs,
-    io::Cursor,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::io::Cursor;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
 use common::{Made, archive, difference, extended, facts, seal, tar, unpacked};
 use landfall_unpack::{Fault, Limits, Manner, UnpackError, Unpacker};
@@ -330,25 +328,8 @@ fn a_hard_link_to_a_link_never_reaches_its_target() {
 /// Names that combine the ways out of the arena.
 fn name() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
-        "up",
-        "absolute",
-        "file",
-        "magic",
-        "loop",
-        "inside",
-        "..",
-        ".",
-        "a",
-        "b",
-        "outside",
-        "etc",
-        ".wh.up",
-        ".wh.inside",
-        ".wh..wh..opq",
-        ".wh...",
-        ".wh.",
-        "",
-        "sub",
+        "up", "absolute", "file", "magic", "loop", "inside", "..", ".", "a", "b", "outside", "etc", ".wh.up",
+        ".wh.inside", ".wh..wh..opq", ".wh...", ".wh.", "", "sub",
     ]);
     (any::<bool>(), prop::collection::vec(part, 1..5))
         .prop_map(|(absolute, parts)| format!("{}{}", if absolute { "/" } else { "" }, parts.join("/")))

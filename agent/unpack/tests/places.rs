@@ -2,12 +2,10 @@
 
 mod common;
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use common::{Made, archive, facts, tar, unpacked_to};
 use landfall_api::{ErrorCode, message::HiddenPoint};

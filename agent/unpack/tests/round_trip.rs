@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::{
-    ffi::CString,
-    fs::{self, File},
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, symlink},
-    path::Path,
-};
+use std::ffi::CString;
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
 
 use common::{difference, facts, tar, unpacked};
 use landfall_unpack::{Manner, Target};

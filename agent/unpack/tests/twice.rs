@@ -3,14 +3,12 @@
 
 mod common;
 
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    fs,
-    io::Cursor,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Cursor;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
 use common::{Facts, Made, archive, difference, facts};
 use landfall_unpack::{Fault, Limits, Manner, Target, UnpackError, Unpacker};

@@ -18,11 +18,9 @@ mod storage;
 #[cfg(test)]
 mod testing;
 
-pub use self::{
-    actions::unpack,
-    container::{ARGUMENT as CONTAINER, init as container_init},
-    context::{Context, Failure},
-    reporter::Reporter,
-    serve::{ServeError, serve},
-    storage::{Layout, Mounted},
-};
+pub use self::actions::unpack;
+pub use self::container::{ARGUMENT as CONTAINER, init as container_init};
+pub use self::context::{Context, Failure};
+pub use self::reporter::Reporter;
+pub use self::serve::{ServeError, serve};
+pub use self::storage::{Layout, Mounted};

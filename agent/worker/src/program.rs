@@ -1,10 +1,9 @@
 //! Running a program to its end, with what it prints in the log as it comes.
 
-use std::{
-    collections::VecDeque,
-    io::{self, BufRead, BufReader, Write as _},
-    process::{Command, Stdio},
-};
+use std::collections::VecDeque;
+use std::io;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Command, Stdio};
 
 use landfall_api::{ErrorCode, Problem, SecretText};
 
@@ -21,11 +20,7 @@ const LONGEST: usize = 4096;
 /// # Errors
 /// It cannot be started, or its exit code is not 0.
 pub(crate) fn run(
-    report: &Reporter,
-    name: &str,
-    command: &mut Command,
-    input: Option<&SecretText>,
-    missing: &str,
+    report: &Reporter, name: &str, command: &mut Command, input: Option<&SecretText>, missing: &str,
     each: &mut dyn FnMut(&str),
 ) -> Result<(), Failure> {
     let named = |said: String| Problem::new(ErrorCode::ProgramFailed, said).at(name);

@@ -1,10 +1,8 @@
 //! A registry for the tests of this crate.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
-};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 
 use landfall_api::Digest;
 use sha2::{Digest as _, Sha256};

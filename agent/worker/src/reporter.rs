@@ -1,16 +1,12 @@
 //! Reports to the agent, each one message on the worker's original standard output.
 
-use std::{
-    fmt,
-    io::{self, Write},
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use landfall_api::{
-    DiskReceipt, Progress,
-    message::{LogLevel, WorkerReport},
-};
+use landfall_api::message::{LogLevel, WorkerReport};
+use landfall_api::{DiskReceipt, Progress};
 use landfall_disk::Observer;
 use landfall_proto::{delimited, worker};
 

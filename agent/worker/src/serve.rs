@@ -1,14 +1,11 @@
 //! A worker's life: ready, job, action, result.
 
-use std::{
-    io::{self, Read, Write},
-    path::Path,
-};
+use std::io;
+use std::io::{Read, Write};
+use std::path::Path;
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{Purpose, WorkerJob, WorkerReady, WorkerReport},
-};
+use landfall_api::message::{Purpose, WorkerJob, WorkerReady, WorkerReport};
+use landfall_api::{ErrorCode, Problem};
 use landfall_proto::{ConvertError, PROTOCOL, delimited, worker};
 
 use crate::{Context, Failure, Reporter, actions, storage};

@@ -2,16 +2,12 @@
 
 use std::{env, fs, panic::resume_unwind, path::Path, thread, time::Duration};
 
-use landfall_api::{
-    ContainerNetwork, ImageAccess, RunContainer,
-    message::{ActionKind, AssignedAction, Assignment, Retry, WorkerJob},
-};
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-    sys::stat::Mode,
-    unistd::{chdir, chroot, mkdir},
-};
+use landfall_api::message::{ActionKind, AssignedAction, Assignment, Retry, WorkerJob};
+use landfall_api::{ContainerNetwork, ImageAccess, RunContainer};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
+use nix::unistd::{chdir, chroot, mkdir};
 use uuid::Uuid;
 
 /// Does `work` in a thread whose root is an empty directory, so that code under test which leaves the new system, because it is

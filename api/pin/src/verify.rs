@@ -3,12 +3,10 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use landfall_api::{Pin, SERVER_NAME};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
-};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
 use x509_parser::{certificate::X509Certificate, parse_x509_certificate};
 
 use crate::pin_of_spki;
@@ -84,10 +82,7 @@ pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 /// # Errors
 /// [`rustls::Error`] if the identity's key and certificate do not fit.
 pub fn client_config(
-    pins: &[Pin],
-    validity: Validity,
-    identity: Option<Identity>,
-    alpn: &[&[u8]],
+    pins: &[Pin], validity: Validity, identity: Option<Identity>, alpn: &[&[u8]],
 ) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = PinnedVerifier { pins: pins.to_vec(), validity, provider: provider.clone() };
@@ -158,12 +153,8 @@ fn refused(error: webpki::Error) -> rustls::Error {
 
 impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _dialled: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
+        &self, end_entity: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>], _dialled: &ServerName<'_>,
+        _ocsp_response: &[u8], now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let ca = self.pinned_ca(intermediates).map_err(|mismatch| {
             rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(mismatch))))
@@ -186,19 +177,13 @@ impl ServerCertVerifier for PinnedVerifier {
     }
 
     fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        &self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        &self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }

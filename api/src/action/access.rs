@@ -3,10 +3,8 @@
 use serde_json::Value;
 
 use super::rules::Rules;
-use crate::{
-    ImageUrl,
-    issue::{has_expression, join},
-};
+use crate::ImageUrl;
+use crate::issue::{has_expression, join};
 
 /// More than any private hierarchy has.
 const MAX_CERTIFICATES: usize = 16;

@@ -10,15 +10,11 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
 pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text},
-};
-use crate::{
-    DiskSelector, DurationSpec,
-    dns_label::LABEL_HINT,
-    issue::{has_expression, join},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text};
+use crate::dns_label::LABEL_HINT;
+use crate::issue::{has_expression, join};
+use crate::{DiskSelector, DurationSpec};
 
 /// A NoCloud seed on the installed disk: host name, accounts, network, any other cloud-config; and the unit that phones home.
 #[skip_serializing_none]

@@ -4,10 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::Rules,
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::Rules;
 use crate::{DiskId, DiskSelector, DurationSpec, issue::join};
 
 /// Sets the boot order of UEFI. Without it `writeImage` and `installBootloader` do what `netFirst` says; in a list that has it they

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
-    rules::{Rules, is_directory, plain_text},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault};
+use super::rules::{Rules, is_directory, plain_text};
 use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Runs a program or a script in the installed system, as root, and waits for its end. Exit code 0 is success.
@@ -152,10 +150,8 @@ fn program(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
 mod tests {
     use serde_json::json;
 
-    use super::{
-        super::program::{MAX_VARIABLES, MAX_WORD},
-        *,
-    };
+    use super::super::program::{MAX_VARIABLES, MAX_WORD};
+    use super::*;
     use crate::validate::tests::faults;
 
     const AT: &str = "spec.actions[0].exec";

@@ -5,10 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::{Rules, plain_text},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::{Rules, plain_text};
 use crate::{DiskSelector, DurationSpec, SizeSpec, issue::join};
 
 /// Makes the partition of an installed image's root larger, into the free space behind it, with its file system: ext4, XFS or btrfs.

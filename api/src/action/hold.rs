@@ -4,10 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::Rules,
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::Rules;
 use crate::{DurationSpec, issue::join};
 
 /// Stops the workflow here until a person runs `landfall resume`. It fails after its timeout.

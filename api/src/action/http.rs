@@ -10,10 +10,8 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
 pub(super) use self::check::{access, server_url, statuses};
-use super::{
-    kind::{ActionInfo, Declaration, Download},
-    rules::Rules,
-};
+use super::kind::{ActionInfo, Declaration, Download};
+use super::rules::Rules;
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, SecretText};
 
 /// Calls a web server, such as an inventory or a chat. The answer's status decides whether the action succeeds.

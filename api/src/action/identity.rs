@@ -9,15 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-pub use self::{
-    account::{Account, AccountSpec},
-    address::IpWithPrefix,
-    network::{InterfaceSpec, NetworkFormat, NetworkSpec},
-};
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::{Rules, is_host_name, plain_text},
-};
+pub use self::account::{Account, AccountSpec};
+pub use self::address::IpWithPrefix;
+pub use self::network::{InterfaceSpec, NetworkFormat, NetworkSpec};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::{Rules, is_host_name, plain_text};
 use crate::{DiskSelector, DurationSpec, dns_label::LABEL_HINT, issue::join};
 
 /// Makes the installed system this machine and no copy of another: host name, accounts, machine-id, SSH host keys and network, as

@@ -4,14 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::{Fault, Rules},
-};
-use crate::{
-    DiskSelector, DurationSpec, SecretText,
-    issue::{describe, has_expression, join, json_fault, suggest, without_expressions},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::{Fault, Rules};
+use crate::issue::{describe, has_expression, join, json_fault, suggest, without_expressions};
+use crate::{DiskSelector, DurationSpec, SecretText};
 
 /// Puts an Ignition config where the installed system's Ignition reads it at the first start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

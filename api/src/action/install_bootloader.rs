@@ -4,14 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::Rules,
-};
-use crate::{
-    DiskSelector, DurationSpec,
-    issue::{has_expression, join},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::Rules;
+use crate::issue::{has_expression, join};
+use crate::{DiskSelector, DurationSpec};
 
 /// Makes the installed system start from its disks, with its own boot loader: `grub-install` and `grub-mkconfig` (or `grub2-…`), or
 /// `bootctl` and `kernel-install`, run inside it. Where its root stands on a RAID, LVM or encryption, its initramfs is made anew before that.

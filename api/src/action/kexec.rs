@@ -5,10 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    kind::{ActionInfo, Declaration, Then},
-    rules::{Rules, plain_text},
-};
+use super::kind::{ActionInfo, Declaration, Then};
+use super::rules::{Rules, plain_text};
 use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. If the kernel

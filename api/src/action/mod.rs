@@ -33,39 +33,37 @@ use serde::{Deserialize, Serialize, de::MapAccess};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use self::kind::Declaration;
-pub use self::{
-    cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
-    efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
-    exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram},
-    grow_root::{GrowRootResult, GrowRootSpec},
-    hold::HoldSpec,
-    http::{Http, HttpMethod, HttpResult, HttpSpec, KeepBody, UnusableCall},
-    identity::{
-        Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
-        SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
-    },
-    ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
-    install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec},
-    kexec::KexecSpec,
-    kind::{ActionInfo, Download, Then},
-    power_off::PowerOffSpec,
-    program::ExecVariable,
-    reboot::RebootSpec,
-    run_container::{
-        ContainerCapability, ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult,
-        RunContainerSpec,
-    },
-    storage::{
-        Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
-        SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
-    },
-    unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
-    wait::{Awaited, UntilSpec, UnusableWait, Wait, WaitResult, WaitSpec},
-    wipe::WipeSpec,
-    write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
-    write_image::WriteImageSpec,
+pub use self::cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section};
+pub use self::efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec};
+pub use self::exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram};
+pub use self::grow_root::{GrowRootResult, GrowRootSpec};
+pub use self::hold::HoldSpec;
+pub use self::http::{Http, HttpMethod, HttpResult, HttpSpec, KeepBody, UnusableCall};
+pub use self::identity::{
+    Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
+    SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
 };
+pub use self::ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition};
+pub use self::install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec};
+pub use self::kexec::KexecSpec;
+use self::kind::Declaration;
+pub use self::kind::{ActionInfo, Download, Then};
+pub use self::power_off::PowerOffSpec;
+pub use self::program::ExecVariable;
+pub use self::reboot::RebootSpec;
+pub use self::run_container::{
+    ContainerCapability, ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult,
+    RunContainerSpec,
+};
+pub use self::storage::{
+    Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
+    SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
+};
+pub use self::unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive};
+pub use self::wait::{Awaited, UntilSpec, UnusableWait, Wait, WaitResult, WaitSpec};
+pub use self::wipe::WipeSpec;
+pub use self::write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec};
+pub use self::write_image::WriteImageSpec;
 pub(crate) use self::{renamed::list, rules::Rules, wait::outlived};
 use crate::DurationSpec;
 

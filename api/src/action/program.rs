@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::rules::Rules;
-use crate::{
-    SecretText,
-    issue::{has_expression, join},
-};
+use crate::SecretText;
+use crate::issue::{has_expression, join};
 
 /// Words of a command.
 pub(super) const MAX_WORDS: usize = 256;

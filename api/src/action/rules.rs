@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::{
-    DiskSelector, ImageUrl, SelectorError,
-    dns_label::is_dns_label,
-    issue::{Issue, has_expression, join},
-};
+use crate::dns_label::is_dns_label;
+use crate::issue::{Issue, has_expression, join};
+use crate::{DiskSelector, ImageUrl, SelectorError};
 
 /// What is wrong with a text, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    kind::{ActionInfo, Declaration, Download},
-    program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
-    rules::{Rules, is_directory, plain_text},
-};
+use super::kind::{ActionInfo, Declaration, Download};
+use super::program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault};
+use super::rules::{Rules, is_directory, plain_text};
 use crate::{AccessSpec, DiskId, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Runs the program of an OCI image, which is unpacked into memory, and waits for its end. Exit code 0 is success. It finds what is
@@ -299,10 +297,7 @@ fn mounts(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
 
 /// The items of a list, each with its path.
 fn named<'v>(
-    spec: &'v Map<String, Value>,
-    field: &str,
-    path: &str,
-    rules: &mut Rules<'_>,
+    spec: &'v Map<String, Value>, field: &str, path: &str, rules: &mut Rules<'_>,
 ) -> Vec<(String, &'v Map<String, Value>)> {
     let items = spec.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if items.len() > MAX_NAMED {

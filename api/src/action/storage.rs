@@ -12,19 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-pub use self::{
-    check::StorageFault,
-    content::{Content, FileSystem, Member},
-    size::{SizeError, SizeSpec},
-};
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::Rules,
-};
-use crate::{
-    DiskSelector, DurationSpec, SecretText,
-    issue::{has_expression, join},
-};
+pub use self::check::StorageFault;
+pub use self::content::{Content, FileSystem, Member};
+pub use self::size::{SizeError, SizeSpec};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::Rules;
+use crate::issue::{has_expression, join};
+use crate::{DiskSelector, DurationSpec, SecretText};
 
 /// Divides disks and mounts the result for the actions after it: partitions, md RAID, LVM, LUKS2, file systems, swap. All
 /// that is on the disks is lost, except partitions that are preserved.

@@ -5,10 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    kind::{ActionInfo, Declaration, Download},
-    rules::{Rules, is_directory, plain_text},
-};
+use super::kind::{ActionInfo, Declaration, Download};
+use super::rules::{Rules, is_directory, plain_text};
 use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Unpacks a tar archive, or every layer of an OCI image, into the installed system. Directories on the way are made; a file that

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    http,
-    kind::{ActionInfo, Declaration, Download},
-    rules::{Fault, Rules, plain_text},
-};
+use super::http;
+use super::kind::{ActionInfo, Declaration, Download};
+use super::rules::{Fault, Rules, plain_text};
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Waits for a time, or until a server answers: `for` or `until`.

@@ -4,14 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration},
-    rules::Rules,
-};
-use crate::{
-    DiskSelector, DurationSpec, Problem, WipeLevel,
-    issue::{Issue, has_expression, join},
-};
+use super::kind::{ActionInfo, Declaration};
+use super::rules::Rules;
+use crate::issue::{Issue, has_expression, join};
+use crate::{DiskSelector, DurationSpec, Problem, WipeLevel};
 
 /// Wipes disks: at least everything by which they boot or are recognised (boot sectors, partition tables, signatures), with
 /// a `level` also their data; last of all receipts.

@@ -6,10 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{
-    kind::{ActionInfo, Declaration, Download},
-    rules::Rules,
-};
+use super::kind::{ActionInfo, Declaration, Download};
+use super::rules::Rules;
 use crate::{DiskSelector, DurationSpec, ImageSpec, Verify, issue::join};
 
 /// Writes a disk image to exactly one disk.

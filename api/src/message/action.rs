@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    resolved::{CloudInit, WriteImage},
-    result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
-};
+use super::resolved::{CloudInit, WriteImage};
+use super::result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult};
 use crate::{
     ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
     HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,

@@ -101,9 +101,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        Digest, ExecSpec, HoldSpec, ImageAccess, RebootSpec, StorageSpec, Unpack, UnpackSource, When, message::Retry,
-    };
+    use crate::message::Retry;
+    use crate::{Digest, ExecSpec, HoldSpec, ImageAccess, RebootSpec, StorageSpec, Unpack, UnpackSource, When};
 
     fn storage(role: &str) -> ActionKind {
         let layout = json!({"disks": [{"partitions": [{"role": role}]}]});

@@ -5,15 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::Lists;
-use crate::{
-    ActionInfo, ActionSpec, DurationSpec, Others, StorageSpec, SuccessOn, When, WhenScope,
-    action::{Rules, outlived},
-    check,
-    dns_label::{LABEL_HINT, is_dns_label},
-    issue::{has_expression, join},
-    list_item,
-    stages::{Stage, stages},
-};
+use crate::action::{Rules, outlived};
+use crate::dns_label::{LABEL_HINT, is_dns_label};
+use crate::issue::{has_expression, join};
+use crate::stages::{Stage, stages};
+use crate::{ActionInfo, ActionSpec, DurationSpec, Others, StorageSpec, SuccessOn, When, WhenScope, check, list_item};
 
 /// Largest number of actions in a list: what a status document of one MiB holds with room for problems and progress.
 pub const MAX_ACTIONS: usize = 64;
@@ -168,11 +164,8 @@ impl Rules<'_> {
         }
         for stage in stages(actions.iter().map(branch)) {
             if let Some(first) = stage.lanes.get(MAX_BRANCHES).and_then(|lane| lane.first()) {
-                let message = format!(
-                    "{} branches would run at the same time; the limit is \
-                    {MAX_BRANCHES}",
-                    stage.lanes.len()
-                );
+                let message =
+                    format!("{} branches would run at the same time; the limit is {MAX_BRANCHES}", stage.lanes.len());
                 let hint = "put an action without a branch between them, which makes two stages";
                 self.say(format!("{path}[{first}].branch"), message, hint);
             }

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Lists;
-use crate::{
-    ActionSpec, ErrorCode, Others, Parameter, ParameterType, Template, When, WhenScope,
-    action::Rules,
-    expression::check_expressions,
-    issue::{Issue, has_expression, join, suggest},
-    nearest::nearest,
-};
+use crate::action::Rules;
+use crate::expression::check_expressions;
+use crate::issue::{Issue, has_expression, join, suggest};
+use crate::nearest::nearest;
+use crate::{ActionSpec, ErrorCode, Others, Parameter, ParameterType, Template, When, WhenScope};
 
 /// The most parameters of one template: more than any person states.
 const MAX_PARAMETERS: usize = 64;

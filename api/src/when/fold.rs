@@ -4,11 +4,8 @@ use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-use super::{
-    Comparison, Node, Path, Step, When, WhenFault, names,
-    results::{RESULTS, SUCCEEDED},
-    truth, value,
-};
+use super::results::{RESULTS, SUCCEEDED};
+use super::{Comparison, Node, Path, Step, When, WhenFault, names, truth, value};
 
 /// What a condition comes to before its list begins.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,11 +12,9 @@ use std::{fs, path::Path};
 
 use landfall_api::{ActionSpec, ErrorCode};
 
-use self::{
-    declaration::{declaration, table},
-    fields::Schema,
-    page::{Page, SECTIONS, blessing},
-};
+use self::declaration::{declaration, table};
+use self::fields::Schema;
+use self::page::{Page, SECTIONS, blessing};
 
 /// Cargo runs a test in the folder of its crate.
 const FOLDER: &str = "../docs/actions";

@@ -4,19 +4,15 @@
 //! URL's host is that name, pointed at the address given. Names are resolved in Rust, because the static binary cannot use
 //! getaddrinfo.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use landfall_api::{Digest, Pin, SERVER_NAME};
 use landfall_pin::{Validity, client_config};
-use reqwest::{
-    Certificate, ClientBuilder,
-    header::{AUTHORIZATION, HeaderValue},
-};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{Certificate, ClientBuilder};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
 
 use crate::{ClientError, Server};

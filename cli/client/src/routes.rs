@@ -11,16 +11,12 @@ use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio_util::{
-    codec::{FramedRead, LinesCodec},
-    io::StreamReader,
-};
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
 
-use crate::{
-    ClientError, Endpoint, Scope, Server,
-    connect::{chain, http_client, local_client},
-    scope::escaped,
-};
+use crate::connect::{chain, http_client, local_client};
+use crate::scope::escaped;
+use crate::{ClientError, Endpoint, Scope, Server};
 
 /// The longest line of a stream that is read, bytes: a document has at most 1 MiB.
 const MAX_LINE: usize = 4 << 20;
@@ -103,9 +99,7 @@ impl Client {
 
     /// Reads a list page by page: neither side holds the JSON of a whole kind. Answers the revision to watch from.
     async fn pages(
-        &self,
-        scope: &Scope,
-        mut each: impl FnMut(Value) -> Result<(), ClientError>,
+        &self, scope: &Scope, mut each: impl FnMut(Value) -> Result<(), ClientError>,
     ) -> Result<u64, ClientError> {
         #[derive(Deserialize)]
         struct Listed {
@@ -238,8 +232,7 @@ impl Client {
     }
 
     pub(crate) async fn lines<T: DeserializeOwned + Send + 'static>(
-        &self,
-        request: RequestBuilder,
+        &self, request: RequestBuilder,
     ) -> Result<Lines<T>, ClientError> {
         let response = self.send(request).await?;
         let client = self.clone();
@@ -298,13 +291,12 @@ impl Client {
                     .into()
             }
             Server::Https { .. } if said.contains("ertificate") => {
-                "check that this is the coordinator's TLS port, and that --ca, --cert and --key are from its \
-                    admin/"
+                "check that this is the coordinator's TLS port, and that --ca, --cert and --key are from its admin/"
                     .into()
             }
-            Server::Https { .. } => "check that the coordinator is running and that no firewall blocks its TLS \
-                port"
-                .into(),
+            Server::Https { .. } => {
+                "check that the coordinator is running and that no firewall blocks its TLS port".into()
+            }
         };
         ClientError::Unreachable { what: format!("cannot reach the coordinator at {}", self.server), causes, hint }
     }
@@ -339,11 +331,7 @@ pub fn workflow(tree: Value) -> Result<Workflow, ClientError> {
         Document::Workflow(workflow) => Ok(workflow.into_inner()),
         other => Err(skewed(Problem::new(
             ErrorCode::Internal,
-            format!(
-                "the coordinator sent a {} instead of a \
-                workflow",
-                other.kind()
-            ),
+            format!("the coordinator sent a {} instead of a workflow", other.kind()),
         ))),
     }
 }

@@ -8,30 +8,8 @@ use landfall_import::File;
 const COPIES: u32 = 150;
 /// What is put into a text; YAML, Go's templates and our own expressions have a meaning for these.
 const PIECES: [&str; 24] = [
-    "{{",
-    "}}",
-    "{{ index .Hardware.Disks 99999999999999999999 }}",
-    "{%",
-    ":",
-    "- ",
-    "\n",
-    "  ",
-    "[",
-    "]",
-    "{",
-    "}",
-    "|",
-    "&a ",
-    "*a",
-    "null",
-    "-1",
-    "18446744073709551615",
-    "\u{e000}0\u{e001}",
-    "ö",
-    "\"",
-    "'",
-    "/dev/",
-    "$X",
+    "{{", "}}", "{{ index .Hardware.Disks 99999999999999999999 }}", "{%", ":", "- ", "\n", "  ", "[", "]", "{", "}",
+    "|", "&a ", "*a", "null", "-1", "18446744073709551615", "\u{e000}0\u{e001}", "ö", "\"", "'", "/dev/", "$X",
 ];
 
 /// A generator of a fixed sequence (Steele and Vigna's splitmix64).

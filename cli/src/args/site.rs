@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{
-    Args, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueEnum};
 use landfall_api::Role;
 
 use super::{Format, Output};

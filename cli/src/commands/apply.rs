@@ -6,17 +6,13 @@ use landfall_api::{ApplyOutcome, ErrorCode, Sourced};
 use landfall_client::Client;
 use serde_json::{Value, json};
 
-use crate::{
-    args::{Apply, Output},
-    failure::Failure,
-    files,
-    output::{self, Out},
-};
+use crate::args::{Apply, Output};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::{files, output};
 
 pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
-    args: &Apply,
-    connect: impl FnOnce() -> F,
-    out: &mut Out,
+    args: &Apply, connect: impl FnOnce() -> F, out: &mut Out,
 ) -> Result<(), Failure> {
     // Before connecting: faults in files are reported without a coordinator.
     let documents = files::read(&args.filename, args.recursive)?;

@@ -7,13 +7,11 @@ use landfall_api::API_PATH;
 use landfall_client::Client;
 use serde_json::Value;
 
-use crate::{
-    args::{Audit, Format},
-    failure::Failure,
-    human,
-    output::{self, Out},
-    table::{Columns, or_dash},
-};
+use crate::args::{Audit, Format};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::table::{Columns, or_dash};
+use crate::{human, output};
 
 /// Entries asked for at once.
 const PAGE: u32 = 1000;

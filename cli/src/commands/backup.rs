@@ -7,20 +7,16 @@ use landfall_client::{Client, ClientError};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio_util::bytes::Bytes;
 
-use crate::{
-    args::Backup,
-    failure::Failure,
-    human,
-    output::{self, Out},
-};
+use crate::args::Backup;
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::{human, output};
 
 pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(), Failure> {
     if args.output == Path::new("-") {
         if out.is_terminal() {
             return Err(Failure::Usage(
-                "a backup is binary data, which a terminal cannot show; write it to a file or a \
-                pipe"
-                    .into(),
+                "a backup is binary data, which a terminal cannot show; write it to a file or a pipe".into(),
             ));
         }
         let bytes = client.backup().await?;
@@ -35,10 +31,7 @@ pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(),
     if !args.overwrite && path.exists() {
         let what = format!("{} already exists", path.display());
         return Err(Failure::local(
-            what,
-            "a backup replaces a file only with --overwrite",
-            "use another name, or \
-            --overwrite",
+            what, "a backup replaces a file only with --overwrite", "use another name, or --overwrite",
         ));
     }
     let directory = match path.parent() {
@@ -59,8 +52,7 @@ pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(),
 
 /// Bytes that were copied. An answer that breaks off is a failure: HTTP says so.
 async fn copy(
-    mut bytes: BoxStream<'static, Result<Bytes, ClientError>>,
-    to: &mut (impl AsyncWrite + Unpin),
+    mut bytes: BoxStream<'static, Result<Bytes, ClientError>>, to: &mut (impl AsyncWrite + Unpin),
 ) -> Result<u64, Failure> {
     let mut size = 0;
     while let Some(chunk) = bytes.next().await {

@@ -5,14 +5,13 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser};
 use landfall_api::Kind;
 
-use crate::{
-    args::{Cli, Complete},
-    complete::{self, Names},
-    contexts::Contexts,
-    endpoint::Endpoint,
-    failure::Failure,
-    output::Out,
-};
+use crate::args::{Cli, Complete};
+use crate::complete;
+use crate::complete::Names;
+use crate::contexts::Contexts;
+use crate::endpoint::Endpoint;
+use crate::failure::Failure;
+use crate::output::Out;
 
 /// The longest time that a person waits for names.
 const LIMIT: Duration = Duration::from_secs(2);

@@ -1,11 +1,9 @@
 //! `landfall completion`: a small script for the shell. It gets all candidates from `landfall __complete`, so that a
 //! newer command needs no newer script.
 
-use crate::{
-    args::{Completion, Shell},
-    failure::Failure,
-    output::Out,
-};
+use crate::args::{Completion, Shell};
+use crate::failure::Failure;
+use crate::output::Out;
 
 /// The script passes all words, the last one incomplete; it gets one candidate per line, with a description after a
 /// tab, or `:files` if a file is expected.

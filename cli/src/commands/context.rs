@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::{
-    args::{Connection, ContextCommand, Format},
-    contexts::{Contexts, Entry},
-    failure::Failure,
-    output::{self, Out},
-    settings::Settings,
-    table::{Columns, or_dash},
-};
+use crate::args::{Connection, ContextCommand, Format};
+use crate::contexts::{Contexts, Entry};
+use crate::failure::Failure;
+use crate::output;
+use crate::output::Out;
+use crate::settings::Settings;
+use crate::table::{Columns, or_dash};
 
 pub(crate) fn run(what: &ContextCommand, flags: &Connection, out: &mut Out) -> Result<(), Failure> {
     let file = Contexts::file()
@@ -61,8 +60,7 @@ fn list(contexts: &Contexts, file: &PathBuf, format: Format, out: &mut Out) -> R
         Format::Yaml => out.yaml(contexts)?,
         Format::Table | Format::Wide if contexts.contexts.is_empty() => {
             output::to_stderr(&format!(
-                "There are no contexts in {}; create one with landfall context \
-                set.",
+                "There are no contexts in {}; create one with landfall context set.",
                 file.display()
             ));
         }

@@ -4,12 +4,10 @@ use landfall_api::{ErrorCode, Kind};
 use landfall_client::{Client, Scope};
 
 use super::wait::{self, For};
-use crate::{
-    args::{Delete, Selection, Which},
-    failure::Failure,
-    files,
-    output::{self, Out},
-};
+use crate::args::{Delete, Selection, Which};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::{files, output};
 
 pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let named = named(args, client).await?;

@@ -1,25 +1,21 @@
 //! `landfall edit`: a document in the person's own editor. No text of the person is lost, and no change of another
 //! person is overwritten unseen.
 
-use std::{
-    io::Write,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    process::{Command, ExitStatus},
-    time::{Duration, SystemTime},
-};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, SystemTime};
 
 use landfall_api::{ApplyOutcome, ApplyResponse, Document, ErrorCode, Kind, Problem};
 use landfall_client::Client;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    args::{Edit, Selection},
-    changes,
-    failure::Failure,
-    output::{self, Out},
-};
+use crate::args::{Edit, Selection};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::{changes, output};
 
 /// Lines of the buffer that begin so are the command's own, and are taken out before each opening.
 const NOTE: &str = "#! ";
@@ -92,10 +88,7 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
 
 /// Applies it, also on newer versions if the document itself was not changed. On failure: the changes of other persons.
 async fn applied(
-    edited: &Document,
-    buffer: &mut Buffer,
-    base: &mut Document,
-    client: &Client,
+    edited: &Document, buffer: &mut Buffer, base: &mut Document, client: &Client,
 ) -> Result<ApplyResponse<Value>, (Failure, Vec<String>)> {
     let mut edited = edited.clone();
     let only = |failure| (failure, Vec::new());

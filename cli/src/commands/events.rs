@@ -6,14 +6,12 @@ use futures::TryStreamExt;
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
 use landfall_client::{Client, Scope};
 
-use crate::{
-    args::{Events, Format, Target},
-    failure::Failure,
-    human,
-    live::{self, News},
-    output::{self, Out},
-    table::{Columns, or_dash},
-};
+use crate::args::{Events, Format, Target};
+use crate::failure::Failure;
+use crate::live::News;
+use crate::output::Out;
+use crate::table::{Columns, or_dash};
+use crate::{human, live, output};
 
 pub(crate) async fn run(args: &Events, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let (kind, name, records) = subject(client, &args.subject).await?;
@@ -37,12 +35,7 @@ fn show(records: &[EventRecord], output: Format, header: bool, out: &mut Out) ->
 
 /// Reads the events again after each relevant change in a watch, and shows the new ones.
 async fn follow(
-    client: &Client,
-    kind: Kind,
-    name: &str,
-    mut shown: Vec<EventRecord>,
-    output: Format,
-    out: &mut Out,
+    client: &Client, kind: Kind, name: &str, mut shown: Vec<EventRecord>, output: Format, out: &mut Out,
 ) -> Result<(), Failure> {
     let mut feed = live::feed(
         client,

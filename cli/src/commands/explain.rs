@@ -3,12 +3,11 @@
 use landfall_api::{Kind, nearest, schema};
 use serde_json::{Map, Value};
 
-use crate::{
-    args::{Explain, Format},
-    failure::Failure,
-    output::{self, Out},
-    text::Text,
-};
+use crate::args::{Explain, Format};
+use crate::failure::Failure;
+use crate::output;
+use crate::output::Out;
+use crate::text::Text;
 
 /// Fields are shown so deep; the schema has no loops, but a bound costs nothing.
 const MAX_DEPTH: usize = 12;

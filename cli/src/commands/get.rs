@@ -6,14 +6,13 @@ use landfall_api::{Document, Kind};
 use landfall_client::{Client, Scope};
 use serde_json::Value;
 
-use crate::{
-    args::{Get, Output, Selection},
-    failure::Failure,
-    jsonpath::Expression,
-    live::{self, News},
-    output::{self, Out},
-    show::{self, Look},
-};
+use crate::args::{Get, Output, Selection};
+use crate::failure::Failure;
+use crate::jsonpath::Expression;
+use crate::live::News;
+use crate::output::Out;
+use crate::show::Look;
+use crate::{live, output, show};
 
 pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let selection = args.which.selection()?;
@@ -116,10 +115,7 @@ fn gone(keys: Vec<(Kind, String)>, shown: &mut Shown, args: &Get) {
 
 /// Refuses names without a document: the command would never show anything for them.
 async fn all_there(
-    selection: &Selection,
-    scope: &Scope,
-    documents: &[Document],
-    client: &Client,
+    selection: &Selection, scope: &Scope, documents: &[Document], client: &Client,
 ) -> Result<(), Failure> {
     let Selection::Named(named) = selection else { return Ok(()) };
     let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();

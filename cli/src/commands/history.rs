@@ -4,13 +4,11 @@ use landfall_api::Kind;
 use landfall_client::Client;
 use serde_json::Value;
 
-use crate::{
-    args::{Format, History, Selection},
-    failure::Failure,
-    human,
-    output::{self, Out},
-    table::{Columns, or_dash},
-};
+use crate::args::{Format, History, Selection};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::table::{Columns, or_dash};
+use crate::{human, output};
 
 /// Fields of a change that a table names.
 const NAMED_FIELDS: usize = 4;

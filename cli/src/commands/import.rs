@@ -1,20 +1,16 @@
 //! `landfall import`: files of other installers as documents. landfall-import does the work.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::Path,
-};
+use std::io::Write as _;
+use std::path::Path;
+use std::{fs, io};
 
 use landfall_import::{File, Import, Level};
 
-use crate::{
-    args::{self, ImportFrom},
-    failure::Failure,
-    files,
-    output::{self, Out},
-    table::Columns,
-};
+use crate::args::ImportFrom;
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::table::Columns;
+use crate::{args, files, output};
 
 pub(crate) fn run(args: &args::Import, out: &mut Out) -> Result<(), Failure> {
     let (paths, to) = match &args.from {

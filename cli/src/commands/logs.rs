@@ -5,13 +5,11 @@ use jiff::Timestamp;
 use landfall_api::{ErrorCode, LogRecord};
 use landfall_client::Client;
 
-use crate::{
-    args::{Format, Logs},
-    failure::Failure,
-    human,
-    output::{self, Out},
-    text::{Text, set_in},
-};
+use crate::args::{Format, Logs};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::text::{Text, set_in};
+use crate::{human, output};
 
 pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let name = super::runs::named(client, &args.subject).await?;

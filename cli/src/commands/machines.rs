@@ -6,11 +6,10 @@ use landfall_api::{Document, ErrorCode, Kind, Problem};
 use landfall_client::Client;
 use serde_json::{Value, json};
 
-use crate::{
-    args::{Approve, OneMachine},
-    failure::Failure,
-    output::{self, Out},
-};
+use crate::args::{Approve, OneMachine};
+use crate::failure::Failure;
+use crate::output;
+use crate::output::Out;
 
 /// Operations on one machine that need only its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 
 use clap::CommandFactory;
 
-use crate::{
-    args::{Cli, Man},
-    failure::Failure,
-    output::{self, Out},
-};
+use crate::args::{Cli, Man};
+use crate::failure::Failure;
+use crate::output;
+use crate::output::Out;
 
 pub(crate) fn run(args: &Man, out: &mut Out) -> Result<(), Failure> {
     let directory = &args.out;

@@ -6,14 +6,10 @@ use jiff::Timestamp;
 use landfall_api::{DiskFacts, Kind, Preview, PreviewRequest, PreviewedAction, ReceiptState};
 use landfall_client::Client;
 
-use crate::{
-    contents,
-    failure::Failure,
-    human,
-    output::{self, Out},
-    show,
-    text::one_line,
-};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::text::one_line;
+use crate::{contents, human, output, show};
 
 /// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where the
 /// disks are known to be blank and `force` is not set. The digest of what the person agreed to; `None` where nothing was
@@ -22,10 +18,7 @@ use crate::{
 /// # Errors
 /// The coordinator's; [`Failure::Local`] if the answer is not yes.
 pub(crate) async fn agree(
-    machine: &str,
-    asked: &PreviewRequest,
-    (force, yes): (bool, bool),
-    client: &Client,
+    machine: &str, asked: &PreviewRequest, (force, yes): (bool, bool), client: &Client,
 ) -> Result<Option<String>, Failure> {
     let body = serde_json::to_value(asked).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, machine, "preview", Some(&body)).await?;

@@ -10,15 +10,12 @@ use landfall_client::{Client, Scope};
 use serde_json::Value;
 
 use super::{preview, stated, template, watch::Display};
-use crate::{
-    args::{Deprovision, Follow, Provision, Retry},
-    failure::Failure,
-    human,
-    live::{self, Fleet, News},
-    output::{self, Out},
-    show,
-    text::set_in,
-};
+use crate::args::{Deprovision, Follow, Provision, Retry};
+use crate::failure::Failure;
+use crate::live::{Fleet, News};
+use crate::output::Out;
+use crate::text::set_in;
+use crate::{human, live, output, show};
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let parameters = stated::of_template(&args.params, &args.template, client).await?;

@@ -3,11 +3,9 @@
 use landfall_api::{Document, ErrorCode, Kind, Problem, WorkflowPhase};
 use landfall_client::Client;
 
-use crate::{
-    args::{Run, Target},
-    failure::Failure,
-    output::Out,
-};
+use crate::args::{Run, Target};
+use crate::failure::Failure;
+use crate::output::Out;
 
 /// A request for a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +55,7 @@ pub(crate) async fn named(client: &Client, subject: &str) -> Result<String, Fail
             })
         }
         _ => Err(Failure::Usage(
-            "a workflow is missing; name it, or use machine/NAME for the newest of a \
-            machine"
-                .into(),
+            "a workflow is missing; name it, or use machine/NAME for the newest of a machine".into(),
         )),
     }
 }

@@ -10,9 +10,7 @@ use crate::failure::Failure;
 
 /// The values, each read by the type that the stored template declares.
 pub(super) async fn of_template(
-    given: &[String],
-    template: &str,
-    client: &Client,
+    given: &[String], template: &str, client: &Client,
 ) -> Result<BTreeMap<String, Value>, Failure> {
     if given.is_empty() {
         return Ok(BTreeMap::new());
@@ -30,8 +28,7 @@ pub(super) async fn stored(client: &Client, name: &str) -> Result<Template, Fail
 
 /// Each value as its declared type; without one as JSON where it is JSON.
 pub(super) fn values(
-    given: &[String],
-    declared: &BTreeMap<String, Parameter>,
+    given: &[String], declared: &BTreeMap<String, Parameter>,
 ) -> Result<BTreeMap<String, Value>, Failure> {
     let mut out = BTreeMap::new();
     for text in given {

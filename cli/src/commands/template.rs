@@ -7,13 +7,10 @@ use landfall_client::Client;
 use serde_json::Value;
 
 use super::stated;
-use crate::{
-    args::{Output, Render, Validate},
-    failure::Failure,
-    files,
-    output::Out,
-    show,
-};
+use crate::args::{Output, Render, Validate};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::{files, show};
 
 /// Checks files; a coordinator is not asked.
 pub(crate) fn validate(args: &Validate, out: &mut Out) -> Result<(), Failure> {

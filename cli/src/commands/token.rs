@@ -4,14 +4,12 @@ use landfall_api::{DurationSpec, Role, TokenRequest};
 use landfall_client::Client;
 use serde_json::{Value, json};
 
-use crate::{
-    args::{Format, TokenCommand},
-    failure::Failure,
-    human,
-    jsonpath::plain,
-    output::{self, Out},
-    table::{Columns, or_dash},
-};
+use crate::args::{Format, TokenCommand};
+use crate::failure::Failure;
+use crate::jsonpath::plain;
+use crate::output::Out;
+use crate::table::{Columns, or_dash};
+use crate::{human, output};
 
 pub(crate) async fn run(what: &TokenCommand, client: &Client, out: &mut Out) -> Result<(), Failure> {
     match what {
@@ -25,12 +23,7 @@ pub(crate) async fn run(what: &TokenCommand, client: &Client, out: &mut Out) -> 
 }
 
 async fn create(
-    client: &Client,
-    name: &str,
-    role: Role,
-    ttl: Option<DurationSpec>,
-    output: Format,
-    out: &mut Out,
+    client: &Client, name: &str, role: Role, ttl: Option<DurationSpec>, output: Format, out: &mut Out,
 ) -> Result<(), Failure> {
     let issued = client.create_token(&TokenRequest { name: name.to_owned(), role, ttl }).await?;
     match output {

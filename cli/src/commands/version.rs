@@ -2,12 +2,10 @@
 
 use serde_json::json;
 
-use crate::{
-    args::{Connection, Format, Version},
-    endpoint::Endpoint,
-    failure::Failure,
-    output::Out,
-};
+use crate::args::{Connection, Format, Version};
+use crate::endpoint::Endpoint;
+use crate::failure::Failure;
+use crate::output::Out;
 
 pub(crate) async fn run(args: &Version, flags: &Connection, out: &mut Out) -> Result<(), Failure> {
     let own = env!("CARGO_PKG_VERSION");

@@ -7,14 +7,12 @@ use jiff::Timestamp;
 use landfall_api::{Document, Kind};
 use landfall_client::{Client, Scope};
 
-use crate::{
-    args::Watch,
-    failure::Failure,
-    live::{self, Fleet, Line, News},
-    output::{self, Out},
-    table,
-    text::Text,
-};
+use crate::args::Watch;
+use crate::failure::Failure;
+use crate::live::{Fleet, Line, News};
+use crate::output::Out;
+use crate::text::Text;
+use crate::{live, output, table};
 
 pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let mut feed = live::feed(

@@ -1,10 +1,8 @@
 //! Completion as the shells ask for it, and the manual pages.
 
-use std::{
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::fake::{Fake, command, finished, run_landfall};
 

@@ -1,18 +1,14 @@
 //! A coordinator that serves canned documents over a Unix socket; the command line must not depend on the real one.
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output},
-    sync::{Arc, LazyLock, Mutex},
-};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use axum::{
-    Json, Router,
-    extract::{Path, Query, State},
-    http::StatusCode,
-    response::{IntoResponse, Response},
-    routing::{get, post},
-};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -241,9 +237,7 @@ async fn delete(State(seen): State<Seen>, Path((plural, name)): Path<(String, St
 }
 
 async fn act(
-    State(seen): State<Seen>,
-    Path((plural, name, verb)): Path<(String, String, String)>,
-    body: String,
+    State(seen): State<Seen>, Path((plural, name, verb)): Path<(String, String, String)>, body: String,
 ) -> Response {
     // As a coordinator answers that is older than this.
     if name == "aged" && verb == "preview" {

@@ -11,10 +11,8 @@ mod templates;
 mod verbs;
 mod watching;
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use fake::{Fake, run_landfall};
 use serde_json::Value;
@@ -140,18 +138,9 @@ fn describe_shows_the_problem_with_hint_and_log_lines() {
     let run = Fake::start().landfall(&["describe", "workflow", "node-1-a"]);
     assert_eq!(run.code, 0, "{}", run.err);
     for text in [
-        "Phase:          Failed",
-        "Truncated",
-        "the image ended early",
-        "connection reset",
-        "check the image's server",
-        "http://h/i",
-        "Last log lines of write, failure 3:",
-        "    | connection reset",
-        "1.0 MiB/2.0 MiB",
-        "Skipped",
-        "attempt 1 began",
-        "30s",
+        "Phase:          Failed", "Truncated", "the image ended early", "connection reset", "check the image's server",
+        "http://h/i", "Last log lines of write, failure 3:", "    | connection reset", "1.0 MiB/2.0 MiB", "Skipped",
+        "attempt 1 began", "30s",
     ] {
         assert!(run.out.contains(text), "{text}\n{}", run.out);
     }

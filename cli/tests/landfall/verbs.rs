@@ -79,10 +79,8 @@ fn what_is_destroyed_is_shown_before_the_request() {
         let run = fake.landfall(args);
         assert_eq!((run.code, run.out.as_str()), (0, "workflow/node-1-a created\n"), "{}", run.err);
         for part in [
-            "Action write: (partitions data are kept)",
-            "Ablage, 1.0 GiB, model Ablage, serial Ablage, seen 5d ago",
-            "an install: workflow Ablage",
-            "XFS file system \"Ablage\"",
+            "Action write: (partitions data are kept)", "Ablage, 1.0 GiB, model Ablage, serial Ablage, seen 5d ago",
+            "an install: workflow Ablage", "XFS file system \"Ablage\"",
         ] {
             assert!(run.err.contains(part), "{part}: {}", run.err);
         }

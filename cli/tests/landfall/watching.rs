@@ -1,12 +1,10 @@
 //! Watching: names without a document, deletions without a watch, and closed outputs.
 
-use std::{
-    io::{BufRead, BufReader, Read, pipe},
-    process::Stdio,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader, Read, pipe};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::fake::{Fake, command};
 

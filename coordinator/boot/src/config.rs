@@ -1,9 +1,7 @@
 //! What the boot services are configured with: addresses, ranges, files.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use landfall_api::DurationSpec;
 use serde::{Deserialize, Serialize};

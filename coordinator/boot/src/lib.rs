@@ -69,33 +69,27 @@ pub mod policy;
 pub mod router_advert;
 pub mod tftp;
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    config::{BootConfig, Config, DhcpMode},
-    dhcp::{DhcpError, bootfile::ARM64_LOADER, service::DhcpService},
-    http::{
-        BootHttp,
-        layer::{Layer, Layers},
-        own_ipxe::OwnIpxe,
-        script::{AgentBoot, KernelArgsError, check_kernel_args},
-    },
-    neighbours::Neighbours,
-    policy::BootPolicy,
-    router_advert::RouterAdverts,
-    tftp::{TftpError, TftpService},
-};
+use self::config::{BootConfig, Config, DhcpMode};
+use self::dhcp::DhcpError;
+use self::dhcp::bootfile::ARM64_LOADER;
+use self::dhcp::service::DhcpService;
+use self::http::BootHttp;
+use self::http::layer::{Layer, Layers};
+use self::http::own_ipxe::OwnIpxe;
+use self::http::script::{AgentBoot, KernelArgsError, check_kernel_args};
+use self::neighbours::Neighbours;
+use self::policy::BootPolicy;
+use self::router_advert::RouterAdverts;
+use self::tftp::{TftpError, TftpService};
 
 /// Why the boot services cannot start or go on.
 #[derive(Debug, thiserror::Error)]

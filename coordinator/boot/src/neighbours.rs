@@ -3,11 +3,9 @@
 //! Good enough to name a machine in a log, to serve what is not secret, and to refuse hosts that are recognisably
 //! others; never a proof of identity.
 
-use std::{
-    net::Ipv4Addr,
-    path::PathBuf,
-    sync::{Arc, OnceLock},
-};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use landfall_api::MacAddr;
 

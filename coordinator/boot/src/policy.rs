@@ -72,10 +72,7 @@ pub trait BootPolicy: Send + Sync + 'static {
     /// # Errors
     /// [`PolicyError`] when it cannot be known; the caller then leaves the machine to its own disk.
     async fn decide(
-        &self,
-        mac: MacAddr,
-        smbios_uuid: Option<Uuid>,
-        from: Option<IpAddr>,
+        &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError>;
 
     /// Whether a document describes a machine with that address. Asked for every DHCP packet, so it is cheap.

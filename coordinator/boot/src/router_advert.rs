@@ -6,18 +6,12 @@
 //! at once and changes nothing for other hosts. Sent only in answer to a solicitation, and only where this coordinator
 //! is the network's own DHCP server. A convenience: where it cannot run, booting is slower and otherwise the same.
 
-use std::{
-    io,
-    net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket as StdSocket},
-};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket as StdSocket};
 
-use nix::{
-    net::if_::if_nametoindex,
-    sys::socket::{
-        AddressFamily, Ipv6MembershipRequest, SockFlag, SockProtocol, SockType, setsockopt, socket,
-        sockopt::{BindToDevice, Ipv6AddMembership, Ipv6MulticastHops},
-    },
-};
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::sockopt::{BindToDevice, Ipv6AddMembership, Ipv6MulticastHops};
+use nix::sys::socket::{AddressFamily, Ipv6MembershipRequest, SockFlag, SockProtocol, SockType, setsockopt, socket};
 use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 

@@ -1,10 +1,8 @@
 //! Ports for the servers that a test starts, and starts again on the same port after it killed them.
 
-use std::{
-    net::{Ipv4Addr, TcpListener, UdpSocket},
-    process,
-    sync::atomic::{AtomicU16, Ordering},
-};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::process;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// The first port that is given out.
 const FIRST: u16 = 10_000;

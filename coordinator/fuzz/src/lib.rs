@@ -10,10 +10,8 @@ use axum::{Router, body::Body, http::Request};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use landfall_api::{Document, Pin, Problem};
-use landfall_coordinator::{
-    config::Config,
-    engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker},
-};
+use landfall_coordinator::config::Config;
+use landfall_coordinator::engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker};
 use landfall_store::Store;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;

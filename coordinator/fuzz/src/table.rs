@@ -5,11 +5,12 @@ use std::{net::IpAddr, sync::Arc};
 use async_trait::async_trait;
 use axum::Router;
 use landfall_api::MacAddr;
-use landfall_boot::{
-    http::{BootHttp, Scripts, layer::Layers, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
-    neighbours::Neighbours,
-    policy::{BootPolicy, Decision, PolicyError, PublicFacts, ReceiptOf},
-};
+use landfall_boot::http::layer::Layers;
+use landfall_boot::http::own_ipxe::OwnIpxe;
+use landfall_boot::http::script::AgentBoot;
+use landfall_boot::http::{BootHttp, Scripts, router as routes};
+use landfall_boot::neighbours::Neighbours;
+use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, ReceiptOf};
 
 use uuid::Uuid;
 

@@ -4,10 +4,8 @@
 //! Input: which call and who calls, then the body: whole, or messages after their length.
 #![no_main]
 
-use landfall_coordinator::{
-    session,
-    tls::{MachineCert, Peer},
-};
+use landfall_coordinator::session;
+use landfall_coordinator::tls::{MachineCert, Peer};
 use landfall_coordinator_fuzz::{Input, ask, call, described, engine, framed, run};
 use landfall_proto::v1;
 use landfall_store::Store;

@@ -8,15 +8,12 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::{Message, MessageType};
 use dhcproto::{Decodable as _, Decoder};
 use landfall_boot::config::AddressRange;
-use landfall_boot::dhcp::{
-    Silence, Standing,
-    bootfile::BootServer,
-    full::{self, Network},
-    leases::{LeaseState, Pool},
-    packet::Request,
-    proxy,
-    reply::Reply,
-};
+use landfall_boot::dhcp::bootfile::BootServer;
+use landfall_boot::dhcp::full::Network;
+use landfall_boot::dhcp::leases::{LeaseState, Pool};
+use landfall_boot::dhcp::packet::Request;
+use landfall_boot::dhcp::reply::Reply;
+use landfall_boot::dhcp::{Silence, Standing, full, proxy};
 use landfall_coordinator_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 

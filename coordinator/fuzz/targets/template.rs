@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{Document, ErrorCode, Machine};
-use landfall_coordinator::{
-    fuzzing,
-    workflow::{Fragments, render},
-};
+use landfall_coordinator::fuzzing;
+use landfall_coordinator::workflow::{Fragments, render};
 use landfall_coordinator_fuzz::{Input, MAC};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};

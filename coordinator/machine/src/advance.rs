@@ -1,19 +1,17 @@
 //! A workflow moves on: what its agent reported is judged, its own state machine steps, the machine's document follows,
 //! and the lease with it.
 
+use landfall_api::message::{ActionResult, EventBody, EventRecord, WriteImageResult};
 use landfall_api::{
     ActionSpec, ActionState, ActionStatus, ConditionType as Type, ErrorCode, Problem, Reason, WorkflowPhase,
     WorkflowStatus,
-    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
 };
 
-use crate::{
-    context::Step,
-    derive,
-    effect::{Effect, Tell, Which},
-    epoch::Epoch,
-    run::{self, Context},
-};
+use crate::context::Step;
+use crate::effect::{Effect, Tell, Which};
+use crate::epoch::Epoch;
+use crate::run::Context;
+use crate::{derive, run};
 
 /// The protocol revision from which agents can be paused.
 pub(crate) const CONTROL_PROTOCOL: u32 = 2;

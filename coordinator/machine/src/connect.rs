@@ -2,16 +2,12 @@
 
 use landfall_api::{ReceiptState, WorkflowPhase};
 
-use crate::{
-    advance::advance,
-    context::Step,
-    derive,
-    effect::{Effect, Tell, Which},
-    epoch::Epoch,
-    life,
-    run::{self, conditions::between_attempts},
-    unknown,
-};
+use crate::advance::advance;
+use crate::context::Step;
+use crate::effect::{Effect, Tell, Which};
+use crate::epoch::Epoch;
+use crate::run::conditions::between_attempts;
+use crate::{derive, life, run, unknown};
 
 /// Lets the machine's workflow know that an agent is there, or tells the agent that there is none.
 pub(crate) fn connect(step: &mut Step<'_>, still_running: bool) {

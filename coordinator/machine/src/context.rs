@@ -2,16 +2,13 @@
 
 use landfall_api::{ConditionType, DurationSpec, Problem, Reason, WorkflowPhase, WorkflowStatus};
 
-use crate::{
-    derive,
-    effect::{Effect, Tell, Which},
-    epoch::Epoch,
-    fencing,
-    limits::Limits,
-    session::Session,
-    state::MachineState,
-    time::Now,
-};
+use crate::effect::{Effect, Tell, Which};
+use crate::epoch::Epoch;
+use crate::limits::Limits;
+use crate::session::Session;
+use crate::state::MachineState;
+use crate::time::Now;
+use crate::{derive, fencing};
 
 /// A step under way.
 pub(crate) struct Step<'l> {

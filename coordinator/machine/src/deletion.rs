@@ -3,14 +3,11 @@
 use jiff::Timestamp;
 use landfall_api::{Authority, ConditionType as Type, Reason};
 
-use crate::{
-    context::Step,
-    effect::{Effect, Tell},
-    life::AGENT,
-    persons,
-    time::Steady,
-    unknown,
-};
+use crate::context::Step;
+use crate::effect::{Effect, Tell};
+use crate::life::AGENT;
+use crate::time::Steady;
+use crate::{persons, unknown};
 
 /// Deletes the machine at whatever moment. While an agent may be acting, the document stays, says so, and goes with the
 /// agent's acknowledgement or its lease.

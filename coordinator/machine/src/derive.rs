@@ -13,11 +13,7 @@ pub(crate) const HOLDS: [Type; 2] = [Type::ReceiptConflict, Type::StoreBehind];
 
 /// Sets a condition; `since` moves only when the status does.
 pub fn set(
-    conditions: &mut Vec<Condition>,
-    kind: Type,
-    status: bool,
-    reason: Reason,
-    message: impl Into<String>,
+    conditions: &mut Vec<Condition>, kind: Type, status: bool, reason: Reason, message: impl Into<String>,
     at: (Timestamp, u64),
 ) {
     let status = if status { ConditionStatus::True } else { ConditionStatus::False };
@@ -26,11 +22,7 @@ pub fn set(
 
 /// The same for one that may be unknown.
 pub fn put(
-    conditions: &mut Vec<Condition>,
-    kind: Type,
-    status: ConditionStatus,
-    reason: Reason,
-    message: impl Into<String>,
+    conditions: &mut Vec<Condition>, kind: Type, status: ConditionStatus, reason: Reason, message: impl Into<String>,
     (now, observed_generation): (Timestamp, u64),
 ) {
     let old = conditions.iter().position(|c| c.kind == kind);

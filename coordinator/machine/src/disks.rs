@@ -3,15 +3,13 @@
 use jiff::Timestamp;
 use landfall_api::{ConditionType as Type, Machine, Reason, Workflow, message::DiskReport};
 
-use crate::{
-    connect::connect,
-    context::Step,
-    derive,
-    effect::Refusal,
-    epoch::Epoch,
-    receipts::{self, Found},
-    restore::{self, Horizon},
-};
+use crate::connect::connect;
+use crate::context::Step;
+use crate::effect::Refusal;
+use crate::epoch::Epoch;
+use crate::receipts::Found;
+use crate::restore::Horizon;
+use crate::{derive, receipts, restore};
 
 /// Every disk is known now, or other disks are there.
 pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, report: &DiskReport, known: &[bool]) -> Result<(), Refusal> {
@@ -49,11 +47,7 @@ pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, report: &DiskReport, k
 
 /// Takes in what the disks carry, and says of which that is unknown.
 pub(crate) fn take_in(
-    machine: &mut Machine,
-    found: &Found<'_>,
-    workflow: Option<&Workflow>,
-    horizon: &Horizon,
-    at: (Timestamp, u64),
+    machine: &mut Machine, found: &Found<'_>, workflow: Option<&Workflow>, horizon: &Horizon, at: (Timestamp, u64),
 ) {
     restore::judge_disks(machine, &found.report.receipts, found.same_boot, workflow, at);
     receipts::take_in(machine, found, workflow, horizon, at);
@@ -84,9 +78,9 @@ fn note_unreadable(machine: &mut Machine, report: &DiskReport, at: (Timestamp, u
 mod tests {
     use std::time::Duration;
 
+    use landfall_api::message::UnreadableDisk;
     use landfall_api::{
         API_VERSION, ConditionStatus, DiskId, DiskReceipt, Kind, MachineSpec, Metadata, Receipt, ReceiptState,
-        message::UnreadableDisk,
     };
     use uuid::Uuid;
 

@@ -11,10 +11,7 @@ use crate::{limits::Limits, session::Session, time::Steady};
 /// writing. Else from the end of the older one's lease. An older session heard just now is proof of another computer: one
 /// that boots again is silent for longer than a few heartbeats.
 pub(crate) fn may_follow_from(
-    older: &Session,
-    hello: &Hello,
-    workflow: Option<&Workflow>,
-    limits: &Limits,
+    older: &Session, hello: &Hello, workflow: Option<&Workflow>, limits: &Limits,
 ) -> Option<Steady> {
     if older.boot_id == hello.boot_id {
         return None;

@@ -2,13 +2,11 @@
 
 use landfall_api::{ConditionType as Type, Reason, message::Vitals};
 
-use crate::{
-    connect::connect,
-    context::Step,
-    derive,
-    effect::{Effect, Refusal, Tell, Which},
-    epoch::Epoch,
-};
+use crate::connect::connect;
+use crate::context::Step;
+use crate::derive;
+use crate::effect::{Effect, Refusal, Tell, Which};
+use crate::epoch::Epoch;
 
 /// An agent reported something of a workflow.
 pub(crate) fn at_work(step: &mut Step<'_>, epoch: Epoch, of: Which) -> Result<(), Refusal> {

@@ -1,27 +1,20 @@
 //! An agent asks for a session: whether it may have one, and what is said to it first.
 
+use landfall_api::message::{DiskReport, Hello};
 use landfall_api::{
-    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow,
-    WorkflowStatus,
-    message::{DiskReport, Hello},
+    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow, WorkflowStatus,
 };
 use uuid::Uuid;
 
-use crate::{
-    advance::is_running,
-    connect::connect,
-    context::Step,
-    derive, disks,
-    effect::{Effect, Refusal, Tell},
-    epoch::Epoch,
-    fencing,
-    lease::Lease,
-    life, reboot,
-    receipts::Found,
-    restore,
-    session::Session,
-    unknown,
-};
+use crate::advance::is_running;
+use crate::connect::connect;
+use crate::context::Step;
+use crate::effect::{Effect, Refusal, Tell};
+use crate::epoch::Epoch;
+use crate::lease::Lease;
+use crate::receipts::Found;
+use crate::session::Session;
+use crate::{derive, disks, fencing, life, reboot, restore, unknown};
 
 pub(crate) fn hello(step: &mut Step<'_>, hello: &Hello, address: &str, known: &[bool]) -> Result<(), Refusal> {
     speaks(step, hello)?;

@@ -1,10 +1,8 @@
 //! What can happen to a machine.
 
 use jiff::SignedDuration;
-use landfall_api::{
-    Authority, Problem,
-    message::{DiskReport, EventRecord, Hello, Vitals},
-};
+use landfall_api::message::{DiskReport, EventRecord, Hello, Vitals};
+use landfall_api::{Authority, Problem};
 
 use uuid::Uuid;
 

@@ -28,10 +28,7 @@ pub fn may_begin(machine: &Machine) -> Result<(), Problem> {
         let hint = "remove spec.management from its document to let Landfall install it".to_owned();
         return refused(
             ErrorCode::Unmanaged,
-            format!(
-                "machine \"{name}\" is only watched and cannot be \
-            installed"
-            ),
+            format!("machine \"{name}\" is only watched and cannot be installed"),
             hint,
         );
     }
@@ -153,10 +150,9 @@ pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
             let name = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
             let name = name.map_or("?", String::as_str);
             match found.receipt.state {
-                ReceiptState::Done => format!(
-                    "disk {name} keeps the system installed by workflow \"{run}\", with its \
-                    receipt"
-                ),
+                ReceiptState::Done => {
+                    format!("disk {name} keeps the system installed by workflow \"{run}\", with its receipt")
+                }
                 ReceiptState::Intent => {
                     format!("disk {name} does not boot: workflow \"{run}\" began to write it and did not finish")
                 }
@@ -166,8 +162,7 @@ pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
     if let Some(run) = run.filter(|run| is_running(run)) {
         let name = &run.metadata.name;
         stays.push(format!(
-            "workflow \"{name}\" is cancelled in its current state; the disk that it was writing does \
-            not boot"
+            "workflow \"{name}\" is cancelled in its current state; the disk that it was writing does not boot"
         ));
     }
     if stays.is_empty() && is_installed(status) {

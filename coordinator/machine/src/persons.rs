@@ -5,14 +5,10 @@ use landfall_api::{
     WorkflowPhase, WorkflowStatus,
 };
 
-use crate::{
-    advance::{CONTROL_PROTOCOL, advance, is_running},
-    connect,
-    context::Step,
-    derive,
-    effect::{Refusal, Tell, Which, refused},
-    identity, life, run,
-};
+use crate::advance::{CONTROL_PROTOCOL, advance, is_running};
+use crate::context::Step;
+use crate::effect::{Refusal, Tell, Which, refused};
+use crate::{connect, derive, identity, life, run};
 
 /// Requests a workflow's document remembers.
 const KEPT_REQUESTS: usize = 16;

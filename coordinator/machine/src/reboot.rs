@@ -2,13 +2,11 @@
 
 use landfall_api::message::Hello;
 
-use crate::{
-    advance::{advance, is_running},
-    context::Step,
-    effect::Which,
-    run,
-    session::Session,
-};
+use crate::advance::{advance, is_running};
+use crate::context::Step;
+use crate::effect::Which;
+use crate::run;
+use crate::session::Session;
 
 /// `older` is the session before this hello.
 pub(crate) fn note(step: &mut Step<'_>, older: Option<&Session>, hello: &Hello) {

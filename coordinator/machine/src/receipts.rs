@@ -1,9 +1,9 @@
 //! The receipts that an agent finds on its disks, against those that the store knows.
 
 use jiff::Timestamp;
+use landfall_api::message::DiskReport;
 use landfall_api::{
     ConditionType as Type, DiskId, DiskReceipt, Machine, MachineStatus, Reason, ReceiptState, Workflow, WorkflowPhase,
-    message::DiskReport,
 };
 
 use crate::{derive, restore};
@@ -28,10 +28,7 @@ impl Found<'_> {
 /// Takes in what an agent found. A receipt that the store does not know holds the machine, and then none of what was found
 /// is believed.
 pub(crate) fn take_in(
-    machine: &mut Machine,
-    found: &Found<'_>,
-    workflow: Option<&Workflow>,
-    horizon: &restore::Horizon,
+    machine: &mut Machine, found: &Found<'_>, workflow: Option<&Workflow>, horizon: &restore::Horizon,
     at: (Timestamp, u64),
 ) {
     let receipts = &found.report.receipts;

@@ -9,9 +9,10 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use landfall_api::message::Hello;
 use landfall_api::{
     ConditionStatus, ConditionType as Type, DiskReceipt, Machine, Reason, ReceiptState, Workflow, WorkflowPhase,
-    WorkflowStatus, message::Hello,
+    WorkflowStatus,
 };
 
 use crate::{derive, time::Steady};
@@ -84,10 +85,7 @@ impl Horizon {
 /// A receipt that says more than the store knows, and why. `same_boot`: its agent is the one whose disks the store heard of
 /// last.
 pub(crate) fn newer<'h>(
-    horizon: &Horizon,
-    receipts: &'h [DiskReceipt],
-    same_boot: bool,
-    workflow: &Workflow,
+    horizon: &Horizon, receipts: &'h [DiskReceipt], same_boot: bool, workflow: &Workflow,
 ) -> Option<(&'h DiskReceipt, &'static str)> {
     let run = workflow.status.as_ref().filter(|run| !run.phase.is_terminal())?;
     let own = |found: &&DiskReceipt| Some(found.receipt.workflow_uid) == workflow.metadata.uid;
@@ -121,11 +119,7 @@ pub(crate) fn judge_epoch(machine: &mut Machine, hello: &Hello, workflow: Option
 
 /// Judges a machine's `StoreBehind`, where that waits for its agent, by what its disks carry.
 pub(crate) fn judge_disks(
-    machine: &mut Machine,
-    receipts: &[DiskReceipt],
-    same_boot: bool,
-    workflow: Option<&Workflow>,
-    at: (Timestamp, u64),
+    machine: &mut Machine, receipts: &[DiskReceipt], same_boot: bool, workflow: Option<&Workflow>, at: (Timestamp, u64),
 ) {
     let Some(status) = &mut machine.status else { return };
     let Some(run) = workflow.and_then(|w| w.status.as_ref()).filter(|run| !run.phase.is_terminal()) else { return };

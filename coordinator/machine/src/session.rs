@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{
-    DiskId, DiskReceipt, MachineStatus,
-    message::{Hello, Vitals},
-};
+use landfall_api::message::{Hello, Vitals};
+use landfall_api::{DiskId, DiskReceipt, MachineStatus};
 
-use crate::{
-    epoch::Epoch,
-    lease::Lease,
-    limits::Limits,
-    time::{Now, Steady},
-};
+use crate::epoch::Epoch;
+use crate::lease::Lease;
+use crate::limits::Limits;
+use crate::time::{Now, Steady};
 
 /// The status notes an agent's peak memory when it has grown by this much, bytes.
 const RSS_STEP: u64 = 1 << 20;

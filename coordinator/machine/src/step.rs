@@ -1,20 +1,14 @@
 //! One step of one machine: what happened goes in, the machine and what is to be done come out. No I/O, no clock.
 
-use crate::{
-    advance::{self, advance},
-    connect,
-    context::Step,
-    deletion, disks,
-    effect::{Effect, Refusal, Which},
-    heard, hello,
-    input::Input,
-    limits::Limits,
-    persons, restore, run,
-    session::Session,
-    state::MachineState,
-    tick,
-    time::Now,
-};
+use crate::advance::advance;
+use crate::context::Step;
+use crate::effect::{Effect, Refusal, Which};
+use crate::input::Input;
+use crate::limits::Limits;
+use crate::session::Session;
+use crate::state::MachineState;
+use crate::time::Now;
+use crate::{advance, connect, deletion, disks, heard, hello, persons, restore, run, tick};
 
 /// Applies one input.
 ///

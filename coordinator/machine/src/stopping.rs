@@ -6,11 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_api::{
-    ErrorCode, Stage, WorkflowStatus,
-    message::{EventBody, EventRecord},
-    stages,
-};
+use landfall_api::message::{EventBody, EventRecord};
+use landfall_api::{ErrorCode, Stage, WorkflowStatus, stages};
 use uuid::Uuid;
 
 use crate::run::{Event, frontier, policy};

@@ -3,17 +3,13 @@
 use jiff::Timestamp;
 use landfall_api::Workflow;
 
-use crate::{
-    advance::advance,
-    context::Step,
-    effect::Which,
-    heard,
-    limits::Limits,
-    run::{
-        self,
-        conditions::{self, Heard},
-    },
-};
+use crate::advance::advance;
+use crate::context::Step;
+use crate::effect::Which;
+use crate::limits::Limits;
+use crate::run::conditions;
+use crate::run::conditions::Heard;
+use crate::{heard, run};
 
 /// Whether time has changed anything of a workflow: most have nothing new to say, and then no step is needed.
 /// `last_heard`: when its machine's agent was, where one is connected.

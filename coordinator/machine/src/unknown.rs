@@ -4,11 +4,9 @@
 use jiff::Timestamp;
 use landfall_api::{ConditionType, Reason};
 
-use crate::{
-    context::Step,
-    effect::{Effect, Tell},
-    time::Steady,
-};
+use crate::context::Step;
+use crate::effect::{Effect, Tell};
+use crate::time::Steady;
 
 /// Until then some agent may be acting on the machine of which this store does not know; `None`: it knows of all.
 ///

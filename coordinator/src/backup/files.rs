@@ -1,9 +1,7 @@
 //! Which files of a data directory a backup holds, beside the database.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::{BackupError, io_error};
 use landfall_store::DATABASE;

@@ -1,10 +1,9 @@
 //! Writing a backup.
 
-use std::{
-    fs::File,
-    io::{self, Read as _, Seek as _, Write},
-    path::Path,
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read as _, Seek as _, Write};
+use std::path::Path;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};

@@ -1,11 +1,10 @@
 //! Reading a backup: its content is used only after its digest matches.
 
-use std::{
-    fs::{DirBuilder, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Component, Path},
-};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path};
 
 use sha2::{Digest as _, Sha256};
 

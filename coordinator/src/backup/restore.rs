@@ -1,11 +1,9 @@
 //! `landfall-coordinator restore`: a backup becomes a data directory, all at once.
 
-use std::{
-    fs::{self, DirBuilder, File},
-    io,
-    os::unix::fs::DirBuilderExt as _,
-    path::{Path, PathBuf},
-};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use jiff::Timestamp;
 use landfall_api::Kind;

@@ -1,10 +1,9 @@
 //! A backup of the running coordinator, as a stream.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::Path,
-};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::{fs, io};
 
 use axum::body::Bytes;
 use tokio::sync::{Mutex, mpsc};

@@ -1,11 +1,10 @@
 //! `landfall-coordinator backup`: of the running coordinator over its socket, or of an unused data directory.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::Problem;
 use tokio::net::UnixStream;

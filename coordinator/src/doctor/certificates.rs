@@ -4,21 +4,17 @@ use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::SERVER_NAME;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 use super::running::Running;
-use crate::{
-    config::Config,
-    finding::Finding,
-    health::{authority, ends},
-};
+use crate::config::Config;
+use crate::finding::Finding;
+use crate::health::{authority, ends};
 
 /// To connect and shake hands.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -93,28 +89,17 @@ struct Look(Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Look {
     fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        &self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>], _: &ServerName<'_>, _: &[u8], _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         Ok(ServerCertVerified::assertion())
     }
     fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        &self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
     }
     fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        &self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
     }

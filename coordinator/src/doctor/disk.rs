@@ -1,12 +1,11 @@
 //! The data directory's disk: room, and how long a flush takes. Every event an agent reports waits for one.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use nix::sys::statvfs::statvfs;
 

@@ -15,10 +15,8 @@ use std::{fmt::Write as _, path::Path};
 
 use serde_json::json;
 
-use crate::{
-    config::Config,
-    finding::{Finding, Level, worst},
-};
+use crate::config::Config;
+use crate::finding::{Finding, Level, worst};
 use running::Running;
 
 /// Whether others may read what is below the data directory. Also looked at whenever a coordinator starts.

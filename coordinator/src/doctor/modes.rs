@@ -1,10 +1,8 @@
 //! Files that only the coordinator may access: keys, the store, the configuration. And the limit of open files.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
 

@@ -5,10 +5,8 @@ use std::{fs, net::Ipv4Addr};
 use nix::ifaddrs::getifaddrs;
 
 use super::{running::Running, with_causes};
-use crate::{
-    config::{Config, DhcpMode},
-    finding::Finding,
-};
+use crate::config::{Config, DhcpMode};
+use crate::finding::Finding;
 use landfall_boot::dhcp::{DhcpError, probe::refuse_other_servers};
 
 pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {

@@ -1,17 +1,13 @@
 //! Ports: free, or the running coordinator's own; else whose.
 
-use std::{
-    fs,
-    io::{self, ErrorKind},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
-    path::Path,
-};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::{fs, io};
 
 use super::running::{Running, sockets_of};
-use crate::{
-    config::{Config, DhcpMode},
-    finding::Finding,
-};
+use crate::config::{Config, DhcpMode};
+use crate::finding::Finding;
 use landfall_boot::dhcp::socket::{PXE_PORT, SERVER_PORT, Sharing, open};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,8 @@
 //! Alarms: on the machine, and in the audit log, that another computer claims its identity. Any host that reaches the
 //! port can cause one, so each is written rarely.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{AuditOutcome, ErrorCode, Problem, Reason, message::Identity};

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use landfall_api::message::{
+    ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
+};
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, HoldSpec, Http, HttpSpec, Ignition,
     IgnitionSpec, ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText,
     SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow, WorkflowStatus,
     WriteFile, WriteFileSpec, WriteImageSpec,
-    message::{
-        ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
-    },
 };
 use landfall_machine::run::{has_begun_to_write, policy};
 use uuid::Uuid;
@@ -27,19 +27,13 @@ pub(in crate::engine) struct Assignments {
 
 impl Assignments {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>,
-        vault: Arc<Vault>,
-        tokens: Arc<Tokens>,
-        authority: Arc<dyn CertificateAuthority>,
+        fleet: Arc<Fleet>, vault: Arc<Vault>, tokens: Arc<Tokens>, authority: Arc<dyn CertificateAuthority>,
     ) -> Self {
         Self { fleet, vault, tokens, authority }
     }
 
     pub(super) async fn assignment(
-        &self,
-        workflow: &Workflow,
-        epoch: u64,
-        starts: Vec<Start>,
+        &self, workflow: &Workflow, epoch: u64, starts: Vec<Start>,
     ) -> Result<Assignment, Problem> {
         let missing =
             |what: &str| Problem::new(ErrorCode::Internal, format!("the workflow or its machine has no {what}"));
@@ -106,12 +100,7 @@ impl Assignments {
 
     /// What an agent is sent to check, of a list that no workflow has: the seeds are empty, because nothing is made for it.
     pub(super) async fn to_check(
-        &self,
-        machine: &Machine,
-        machine_uid: Uuid,
-        plan: &Plan,
-        list_uid: Uuid,
-        expected_receipts: Vec<DiskReceipt>,
+        &self, machine: &Machine, machine_uid: Uuid, plan: &Plan, list_uid: Uuid, expected_receipts: Vec<DiskReceipt>,
         force: bool,
     ) -> Result<Assignment, Problem> {
         let mut actions = Vec::with_capacity(plan.actions.len());
@@ -151,12 +140,7 @@ impl Assignments {
     /// An action with every default stated, and what it needs made. `shown`: what it does before secrets were put in, which
     /// is all that tells the two apart.
     async fn resolved(
-        &self,
-        action: Action,
-        shown: &ActionSpec,
-        machine: &str,
-        workflow_uid: Uuid,
-        token_run: Uuid,
+        &self, action: Action, shown: &ActionSpec, machine: &str, workflow_uid: Uuid, token_run: Uuid,
     ) -> Result<AssignedAction, Problem> {
         let (timeout, retry) = limits(&action);
         let kind = match action.spec {
@@ -190,11 +174,7 @@ impl Assignments {
     }
 
     async fn seed(
-        &self,
-        spec: CloudInitSpec,
-        machine: &str,
-        workflow_uid: Uuid,
-        token_run: Uuid,
+        &self, spec: CloudInitSpec, machine: &str, workflow_uid: Uuid, token_run: Uuid,
     ) -> Result<CloudInit, Problem> {
         let files = seed_files(&spec, machine, &workflow_uid.to_string());
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {

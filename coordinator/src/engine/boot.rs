@@ -28,10 +28,7 @@ impl Boot {
     /// # Errors
     /// [`Problem`] if the store cannot be read or written; the machine then boots its own disk.
     pub async fn boot_decision_from(
-        &self,
-        mac: MacAddr,
-        smbios_uuid: Option<Uuid>,
-        from: Option<IpAddr>,
+        &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, Problem> {
         let discovered = from.is_some_and(|from| self.fleet.settings().discovery.covers(from));
         let unknown = || if discovered { Decision::Approve { machine: None } } else { Decision::Unknown };

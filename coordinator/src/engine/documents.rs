@@ -7,15 +7,14 @@ use landfall_api::{ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, 
 use landfall_machine::{Input, derive, is_open, life::busy};
 use landfall_store::StoreError;
 
-use super::{
-    fleet::{Fleet, Live},
-    identities::Identities,
-    removals::Removals,
-    requests::Requests,
-    secrets::Vault,
-    source::{self, SourceChecker},
-    steps::Steps,
-};
+use super::fleet::{Fleet, Live};
+use super::identities::Identities;
+use super::removals::Removals;
+use super::requests::Requests;
+use super::secrets::Vault;
+use super::source;
+use super::source::SourceChecker;
+use super::steps::Steps;
 use crate::workflow::refuse_circles;
 
 /// Documents that people apply and delete.
@@ -31,13 +30,8 @@ pub struct Documents {
 
 impl Documents {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>,
-        steps: Steps,
-        identities: Arc<Identities>,
-        requests: Requests,
-        removals: Arc<Removals>,
-        vault: Arc<Vault>,
-        sources: Arc<dyn SourceChecker>,
+        fleet: Arc<Fleet>, steps: Steps, identities: Arc<Identities>, requests: Requests, removals: Arc<Removals>,
+        vault: Arc<Vault>, sources: Arc<dyn SourceChecker>,
     ) -> Self {
         Self { fleet, steps, identities, requests, removals, vault, sources }
     }
@@ -49,10 +43,7 @@ impl Documents {
     /// [`Problem`] with code `InvalidDocument`, `InvalidTemplate`, `AlreadyExists` (an address is another machine's),
     /// `SourceUnreachable`, `Conflict`, or `Forbidden` (workflows are made by `provision`).
     pub async fn apply(
-        &self,
-        document: Document,
-        who: &str,
-        dry_run: bool,
+        &self, document: Document, who: &str, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
         document.validate()?;
         match &document {
@@ -78,11 +69,7 @@ impl Documents {
 
     /// One identity is written at a time, and one change of a machine: what is found here still holds when it is stored.
     async fn apply_machine(
-        &self,
-        machine: &Machine,
-        document: Document,
-        who: &str,
-        dry_run: bool,
+        &self, machine: &Machine, document: Document, who: &str, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
         let identity = self.identities.alone().await;
         let name = &machine.metadata.name;
@@ -178,11 +165,7 @@ impl Documents {
     /// # Errors
     /// As [`Documents::delete`], and `Conflict`.
     pub async fn delete_if(
-        &self,
-        kind: Kind,
-        name: &str,
-        who: &str,
-        version: Option<u64>,
+        &self, kind: Kind, name: &str, who: &str, version: Option<u64>,
     ) -> Result<Document, Problem> {
         let Some(found) = self.fleet.store().documents().get(kind, name).await? else {
             return Err(self.fleet.not_found(kind, name).await);
@@ -258,8 +241,7 @@ impl Documents {
                 return Err(Problem::new(ErrorCode::AlreadyExists, format!("{mac} belongs to machine \"{owner}\""))
                     .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
                     .hint(format!(
-                        "correct one of the two documents, or delete the other with: landfall delete \
-                        machines {owner}"
+                        "correct one of the two documents, or delete the other with: landfall delete machines {owner}"
                     )));
             }
         }
@@ -269,8 +251,7 @@ impl Documents {
             return Err(Problem::new(ErrorCode::AlreadyExists, message)
                 .at(format!("Machine/{}: spec.identity.smbiosUuid", machine.metadata.name))
                 .hint(format!(
-                    "correct one of the two documents, or delete the other with: landfall delete machines \
-                    {owner}"
+                    "correct one of the two documents, or delete the other with: landfall delete machines {owner}"
                 )));
         }
         Ok(())

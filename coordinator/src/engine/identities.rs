@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use landfall_api::{
-    ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem,
-    message::{EnrollRequest, Identity},
-};
+use landfall_api::message::{EnrollRequest, Identity};
+use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
 
 use super::fleet::Fleet;
 

@@ -78,10 +78,7 @@ impl Engine {
     /// # Errors
     /// [`Problem`] if the store cannot be read.
     pub async fn start(
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        authority: Arc<dyn CertificateAuthority>,
+        store: Store, settings: Settings, clock: Clock, authority: Arc<dyn CertificateAuthority>,
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
         store.audit().reveal().await?;

@@ -69,10 +69,7 @@ impl Vault {
 
     /// Creates a secret, or changes it. Without `data` it keeps the values it has.
     pub(super) async fn apply(
-        &self,
-        mut given: Secret,
-        who: &str,
-        dry_run: bool,
+        &self, mut given: Secret, who: &str, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
         let name = given.metadata.name.clone();
         let at = format!("Secret/{name}");
@@ -195,9 +192,7 @@ impl Vault {
     }
 
     async fn known(
-        &self,
-        machine: &Machine,
-        wanted: &BTreeSet<SecretRef>,
+        &self, machine: &Machine, wanted: &BTreeSet<SecretRef>,
     ) -> Result<BTreeMap<SecretRef, String>, Problem> {
         let mut known = BTreeMap::new();
         let mut read: BTreeMap<&str, Values> = BTreeMap::new();

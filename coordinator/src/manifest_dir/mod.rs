@@ -34,9 +34,7 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// Keeps the store in line with the directory that `settings` names, until `stop`.
 pub async fn run(
-    coordinator: Arc<Coordinator>,
-    mut settings: channel::Receiver<ManifestsConfig>,
-    stop: CancellationToken,
+    coordinator: Arc<Coordinator>, mut settings: channel::Receiver<ManifestsConfig>, stop: CancellationToken,
 ) {
     let mut reconciler = Reconciler::new(coordinator.engine.clone(), coordinator.store.clone());
     loop {

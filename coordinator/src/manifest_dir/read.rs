@@ -1,11 +1,10 @@
 //! The files of the directory, read and parsed. Knows nothing of what is stored.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read as _},
-    os::unix::fs::MetadataExt as _,
-    path::Path,
-};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::{fs, io};
 
 use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
 

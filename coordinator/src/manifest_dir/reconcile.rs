@@ -1,10 +1,8 @@
 //! Bringing the store in line with what the files say.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    path::Path,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{
@@ -183,11 +181,8 @@ impl Reconciler {
             return Vec::new();
         }
         if report.files.is_empty() {
-            let message = format!(
-                "all files disappeared at once; {} documents are not deleted because of \
-                that",
-                gone.len()
-            );
+            let message =
+                format!("all files disappeared at once; {} documents are not deleted because of that", gone.len());
             return vec![
                 Problem::new(ErrorCode::Forbidden, message)
                     .at(report.directory.clone())
@@ -203,8 +198,7 @@ impl Reconciler {
                     tracing::info!(
                         file = owner,
                         document = reference,
-                        "deleted, because it was removed from the \
-                        manifests"
+                        "deleted, because it was removed from the manifests"
                     );
                     self.audit(&owner, "Delete", &reference, "it has gone from the manifests".into()).await;
                     if !report.files.iter().any(|file| file.file == owner) {

@@ -6,11 +6,9 @@ use landfall_api::{DurationSpec, Problem};
 use tokio::sync::watch as channel;
 
 use super::*;
-use crate::{
-    config::Config,
-    engine::{Engine, Settings, SourceChecker},
-    pki::Pki,
-};
+use crate::config::Config;
+use crate::engine::{Engine, Settings, SourceChecker};
+use crate::pki::Pki;
 use landfall_store::Store;
 
 /// Generous: a loaded machine must not fail a test.

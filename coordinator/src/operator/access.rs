@@ -2,22 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension, Json,
-    extract::{Path, State},
-    response::{IntoResponse, Response},
-};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use jiff::Timestamp;
 use landfall_api::{ApproveRequest, Machine, OperatorRevoked, Shared, TokenInfo, TokenList, TokenRequest};
 use serde::Deserialize;
 
-use super::{
-    body::{JsonBody, Params},
-    caller::Operator,
-    guard::About,
-    problem::Refusal,
-    watch::{blanks, lines},
-};
+use super::body::{JsonBody, Params};
+use super::caller::Operator;
+use super::guard::About;
+use super::problem::Refusal;
+use super::watch::{blanks, lines};
 use crate::state::Coordinator;
 use landfall_store::audit::MAX_PAGE;
 
@@ -37,8 +33,7 @@ pub(super) struct AuditQuery {
 }
 
 pub(super) async fn audit(
-    State(coordinator): State<Arc<Coordinator>>,
-    Params(query): Params<AuditQuery>,
+    State(coordinator): State<Arc<Coordinator>>, Params(query): Params<AuditQuery>,
 ) -> Result<Response, Refusal> {
     let limit = query.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
     let audit = coordinator.store.audit().clone();
@@ -82,9 +77,7 @@ pub(super) async fn tokens(State(coordinator): State<Arc<Coordinator>>) -> Resul
 }
 
 pub(super) async fn make_token(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    JsonBody(request): JsonBody<TokenRequest>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, JsonBody(request): JsonBody<TokenRequest>,
 ) -> Result<Response, Refusal> {
     let issued = coordinator.store.access().make_token(request, &operator.name, Timestamp::now()).await?;
     let about = About {
@@ -95,25 +88,21 @@ pub(super) async fn make_token(
 }
 
 pub(super) async fn delete_token(
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
 ) -> Result<(Extension<About>, Json<TokenInfo>), Refusal> {
     let gone = coordinator.store.access().delete_token(&name).await?;
     Ok((Extension(About::subject(format!("token/{name}"))), Json(gone)))
 }
 
 pub(super) async fn revoke_operator(
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
 ) -> Result<(Extension<About>, Json<OperatorRevoked>), Refusal> {
     let revoked = coordinator.store.access().revoke_operator(&name, Timestamp::now()).await?;
     Ok((Extension(About::subject(format!("operator/{name}"))), Json(revoked)))
 }
 
 pub(super) async fn approve(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     JsonBody(request): JsonBody<ApproveRequest>,
 ) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
     let machine = coordinator.engine.enrolments().approve(&name, &request.fingerprint, &operator.name).await?;
@@ -123,8 +112,7 @@ pub(super) async fn approve(
 }
 
 pub(super) async fn revoke_machine(
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
 ) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
     let machine = coordinator.engine.certificates().revoke_machine(&name).await?;
     Ok((Extension(About::subject(format!("machine/{name}"))), Json(machine)))

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Body,
-    extract::State,
-    http::header,
-    response::{IntoResponse as _, Response},
-};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
 use landfall_api::{ErrorCode, Problem};
 
 use super::problem::Refusal;
-use crate::{
-    backup::{self, BackupError},
-    state::Coordinator,
-};
+use crate::backup;
+use crate::backup::BackupError;
+use crate::state::Coordinator;
 
 pub(super) async fn backup(State(coordinator): State<Arc<Coordinator>>) -> Result<Response, Refusal> {
     let Some(upkeep) = coordinator.store.upkeep() else {

@@ -1,10 +1,9 @@
 //! Request bodies and queries, whose every fault is answered as a problem.
 
-use axum::{
-    body::Bytes,
-    extract::{FromRequest, FromRequestParts, Request},
-    http::{StatusCode, header, request::Parts},
-};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use futures::StreamExt as _;
 use landfall_api::{ErrorCode, Problem};
 use serde::de::DeserializeOwned;

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::FromRequestParts,
-    http::{HeaderMap, header::AUTHORIZATION, request::Parts},
-};
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
 use jiff::Timestamp;
 use landfall_api::{ErrorCode, Problem, Role, TokenInfo};
 
 use super::problem::Refusal;
-use crate::{
-    state::Coordinator,
-    tls::{OperatorCert, Peer},
-};
+use crate::state::Coordinator;
+use crate::tls::{OperatorCert, Peer};
 
 /// An admitted caller, as handlers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,9 +79,7 @@ fn too_little(name: &str, role: Role, least: Role, what: &str) -> Problem {
 /// # Errors
 /// [`Problem`] with code `Unauthenticated`, `Revoked` or `Forbidden`, or of the store.
 pub(super) async fn admit(
-    coordinator: &Coordinator,
-    peer: Option<&Peer>,
-    headers: &HeaderMap,
+    coordinator: &Coordinator, peer: Option<&Peer>, headers: &HeaderMap,
 ) -> Result<Caller, Problem> {
     let (access, now) = (coordinator.store.access(), Timestamp::now());
     let peer = peer.unwrap_or(&Peer::Anonymous);

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::extract::{Path, State};
+use axum::response::Response;
 use landfall_api::{HistoryEntry, Kind};
 use serde::Deserialize;
 
@@ -23,10 +21,7 @@ pub(super) struct HistoryQuery {
 
 /// A document that is gone has a history for as long as it is kept.
 pub(super) async fn history(
-    kind: Kind,
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    kind: Kind, _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     Params(query): Params<HistoryQuery>,
 ) -> Result<Response, Refusal> {
     let documents = coordinator.store.documents();

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension, Json,
-    extract::{Path, State},
-    response::{IntoResponse, Response},
-};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use landfall_api::{ApplyResponse, Document, ErrorCode, Kind, LabelSelector, Problem, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    body::{JsonBody, Params},
-    caller::Operator,
-    guard::About,
-    pages::{self, Wanted},
-    precondition::{self, IfMatch},
-    problem::Refusal,
-    watch,
-};
+use super::body::{JsonBody, Params};
+use super::caller::Operator;
+use super::guard::About;
+use super::pages::Wanted;
+use super::precondition::IfMatch;
+use super::problem::Refusal;
+use super::{pages, precondition, watch};
 use crate::state::Coordinator;
 
 /// Parameters of a list.
@@ -40,10 +36,7 @@ pub(super) struct ListQuery {
 }
 
 pub(super) async fn list(
-    kind: Kind,
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Params(query): Params<ListQuery>,
+    kind: Kind, _: Operator, State(coordinator): State<Arc<Coordinator>>, Params(query): Params<ListQuery>,
 ) -> Result<Response, Refusal> {
     let labels = query.label_selector.as_deref().unwrap_or_default().parse::<LabelSelector>().map_err(|error| {
         Problem::new(ErrorCode::InvalidDocument, error.to_string())
@@ -63,10 +56,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn get(
-    kind: Kind,
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    kind: Kind, _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     let found = coordinator.store.documents().get(kind, &name).await?;
     let found = found.ok_or_else(|| missing(kind, &name))?;
@@ -88,10 +78,7 @@ pub(super) const fn role_for(kind: Kind) -> Role {
 }
 
 pub(super) async fn delete(
-    kind: Kind,
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    kind: Kind, operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<Json<Document>, Refusal> {
     if if_match != IfMatch::Absent {
@@ -112,11 +99,8 @@ pub(super) struct ApplyQuery {
 }
 
 pub(super) async fn apply(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Params(query): Params<ApplyQuery>,
-    if_match: IfMatch,
-    JsonBody(tree): JsonBody<Value>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Params(query): Params<ApplyQuery>,
+    if_match: IfMatch, JsonBody(tree): JsonBody<Value>,
 ) -> Result<(Extension<About>, Json<ApplyResponse<Document>>), Refusal> {
     let mut document = Document::from_value(tree)?;
     operator.at_least(role_for(document.kind()), &format!("applying {}", document.kind().plural()))?;

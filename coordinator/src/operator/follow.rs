@@ -2,23 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::extract::{Path, State};
+use axum::response::Response;
 use jiff::Timestamp;
 use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow, message::LogLine};
 use landfall_machine::has_ended;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{
-    body::Params,
-    caller::Operator,
-    documents::missing,
-    problem::Refusal,
-    watch::{blanks, lines},
-};
+use super::body::Params;
+use super::caller::Operator;
+use super::documents::missing;
+use super::problem::Refusal;
+use super::watch::{blanks, lines};
 use crate::state::Coordinator;
 
 /// Parameters of a log.
@@ -42,9 +38,7 @@ impl LogsQuery {
 }
 
 pub(super) async fn logs(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     Params(query): Params<LogsQuery>,
 ) -> Result<Response, Refusal> {
     // The revision is taken before the document, so that an end in between is seen by the watch.

@@ -2,23 +2,19 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    http::{Method, header},
-    middleware::Next,
-    response::{IntoResponse as _, Response},
-};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{AuditOutcome, ErrorCode, Problem, Role};
 use tokio::sync::watch;
 
-use super::{
-    caller::{Caller, Operator, admit},
-    cross_site::not_from_another_site,
-    problem::{Failure, Refusal},
-};
+use super::caller::{Caller, Operator, admit};
+use super::cross_site::not_from_another_site;
+use super::problem::{Failure, Refusal};
 use crate::{state::Coordinator, tls::Peer};
 use landfall_store::actor;
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
@@ -123,11 +119,7 @@ pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: 
 /// Runs what changes something, and notes it: also when the client goes away meanwhile, which ends the request but must
 /// leave nothing half done and nothing unsaid. What is to be done is noted before, for a coordinator that is killed in between.
 async fn to_its_end(
-    coordinator: Arc<Coordinator>,
-    who: String,
-    place: Place,
-    request: Request,
-    next: Next,
+    coordinator: Arc<Coordinator>, who: String, place: Place, request: Request, next: Next,
 ) -> Response {
     let task = tokio::spawn(async move {
         // Whatever it changes is in its caller's name.
@@ -216,10 +208,7 @@ async fn refuse(coordinator: &Coordinator, place: Place, peer: Option<&Peer>, pr
 /// A long response ends when its caller loses the right to read. `changed` reports every revocation since before the
 /// caller was admitted.
 fn ending_with(
-    response: Response,
-    coordinator: &Arc<Coordinator>,
-    caller: Caller,
-    mut changed: watch::Receiver<u64>,
+    response: Response, coordinator: &Arc<Coordinator>, caller: Caller, mut changed: watch::Receiver<u64>,
 ) -> Response {
     let lines = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/x-ndjson");
     if !lines {
@@ -253,10 +242,8 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::{
-        operator::tests::{admin, api},
-        tls::OperatorCert,
-    };
+    use crate::operator::tests::{admin, api};
+    use crate::tls::OperatorCert;
 
     #[tokio::test]
     async fn a_stream_ends_if_its_caller_is_revoked_meanwhile() {

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::extract::{Path, State};
+use axum::response::Response;
 use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow, message::EventBody};
 use serde::Deserialize;
 
@@ -25,9 +23,7 @@ pub(super) struct EventsQuery {
 }
 
 pub(super) async fn of_workflow(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     Params(query): Params<EventsQuery>,
 ) -> Result<Response, Refusal> {
     let workflow = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
@@ -35,9 +31,7 @@ pub(super) async fn of_workflow(
 }
 
 pub(super) async fn of_machine(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(name): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(name): Path<String>,
     Params(query): Params<EventsQuery>,
 ) -> Result<Response, Refusal> {
     coordinator.store.machine(&name).await?.ok_or_else(|| missing(Kind::Machine, &name))?;

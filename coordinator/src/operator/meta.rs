@@ -1,10 +1,8 @@
 //! What the API says of itself.
 
-use axum::{
-    Json,
-    extract::Path,
-    http::{StatusCode, Uri},
-};
+use axum::Json;
+use axum::extract::Path;
+use axum::http::{StatusCode, Uri};
 use landfall_api::{ErrorCode, Kind, NO_SUCH_ROUTE, Problem};
 use serde_json::Value;
 

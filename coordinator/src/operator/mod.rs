@@ -28,10 +28,8 @@ mod watch;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    middleware::{from_fn, from_fn_with_state},
-};
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
 
 use crate::state::Coordinator;
 

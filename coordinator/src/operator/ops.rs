@@ -2,24 +2,20 @@
 
 use std::{sync::Arc, time::Instant};
 
-use axum::{
-    Json, Router,
-    extract::{Request, State},
-    http::{StatusCode, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
 use landfall_api::ManifestReport;
 use serde_json::{Value, json};
 
 use super::problem::Refusal;
-use crate::{
-    finding::{Finding, worst},
-    health::ready,
-    metrics,
-    state::Coordinator,
-};
+use crate::finding::{Finding, worst};
+use crate::health::ready;
+use crate::metrics;
+use crate::state::Coordinator;
 
 /// Prometheus' text form.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

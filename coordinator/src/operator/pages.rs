@@ -91,10 +91,7 @@ pub(super) fn unpaged() -> Refusal {
 /// # Errors
 /// A token of another store.
 pub(super) async fn page(
-    documents: &dyn DocumentStore,
-    wanted: &Wanted,
-    limit: usize,
-    from: Token,
+    documents: &dyn DocumentStore, wanted: &Wanted, limit: usize, from: Token,
 ) -> Result<List<Box<RawValue>>, Refusal> {
     let before = from.before;
     let limit = if limit == 0 { PAGE } else { limit.min(PAGE) };
@@ -124,10 +121,7 @@ pub(super) async fn page(
 /// # Errors
 /// A token of another store.
 pub(super) async fn list(
-    documents: &dyn DocumentStore,
-    wanted: &Wanted,
-    limit: usize,
-    from: Token,
+    documents: &dyn DocumentStore, wanted: &Wanted, limit: usize, from: Token,
 ) -> Result<List<Document>, Refusal> {
     let limit = if limit == 0 { usize::MAX } else { limit };
     if let Some(name) = &wanted.name {

@@ -1,10 +1,9 @@
 //! `If-Match` (RFC 9110, section 13.1.1): a change is made only if the document is still the one its author read. The
 //! entity tag of a document is its resourceVersion, and every GET of one names it as `ETag`.
 
-use axum::{
-    extract::FromRequestParts,
-    http::{HeaderValue, StatusCode, header, request::Parts},
-};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use landfall_api::{Document, ErrorCode, Problem};
 
 use super::problem::Refusal;

@@ -1,10 +1,8 @@
 //! A problem as an HTTP answer.
 
-use axum::{
-    Extension, Json,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use landfall_api::{ErrorCode, Problem};
 
 use landfall_edge::metrics::refused;

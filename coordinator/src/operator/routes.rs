@@ -3,18 +3,13 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::{
-    handler::Handler,
-    http::Method,
-    routing::{MethodRouter, any, delete, get, post},
-};
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{MethodRouter, any, delete, get, post};
 use landfall_api::{API_PATH, Kind, Role};
 
-use super::{
-    access, backup, changes, documents, follow,
-    guard::{Access, RouteInfo},
-    history, meta, ops, runs,
-};
+use super::guard::{Access, RouteInfo};
+use super::{access, backup, changes, documents, follow, history, meta, ops, runs};
 use crate::state::Coordinator;
 
 /// A row of the table.
@@ -28,11 +23,7 @@ trait Serves<T>: Handler<T, Arc<Coordinator>> {}
 impl<T, H: Handler<T, Arc<Coordinator>>> Serves<T> for H {}
 
 fn row(
-    method: Option<Method>,
-    path: String,
-    access: Access,
-    about: &str,
-    handler: MethodRouter<Arc<Coordinator>>,
+    method: Option<Method>, path: String, access: Access, about: &str, handler: MethodRouter<Arc<Coordinator>>,
 ) -> Route {
     Route { info: RouteInfo { method, path, access, about: about.to_owned(), reads: false }, handler }
 }
@@ -129,8 +120,7 @@ pub(super) fn table() -> Vec<Route> {
         None,
         "/apis/{*rest}".into(),
         Least(Viewer),
-        "Unknown routes: points to the list of \
-        routes",
+        "Unknown routes: points to the list of routes",
         any(meta::nowhere),
     ));
     table
@@ -173,14 +163,8 @@ mod tests {
             .map(|r| format!("{} {}", r.method.unwrap(), r.path.trim_start_matches(API_PATH)))
             .collect();
         let expected = [
-            "DELETE /enrolmentrules/{name}",
-            "DELETE /secrets/{name}",
-            "DELETE /tokens/{name}",
-            "GET /audit",
-            "GET /backup",
-            "GET /tokens",
-            "POST /machines/{name}/revoke",
-            "POST /operators/{name}/revoke",
+            "DELETE /enrolmentrules/{name}", "DELETE /secrets/{name}", "DELETE /tokens/{name}", "GET /audit",
+            "GET /backup", "GET /tokens", "POST /machines/{name}/revoke", "POST /operators/{name}/revoke",
             "POST /tokens",
         ];
         assert_eq!(admins.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::Json;
+use axum::extract::{Path, State};
 use jiff::Timestamp;
 use landfall_api::{
     Authority, DeprovisionRequest, DetachResponse, Document, Machine, Preview, PreviewRequest, ProvisionRequest,
@@ -14,11 +12,9 @@ use landfall_api::{
 
 use serde::Deserialize;
 
-use super::{
-    body::{JsonBody, Params},
-    caller::Operator,
-    problem::Refusal,
-};
+use super::body::{JsonBody, Params};
+use super::caller::Operator;
+use super::problem::Refusal;
 use crate::state::Coordinator;
 
 /// No parameters. A request that must not start anything, such as one with `dryRun`, is refused and never taken for one
@@ -28,11 +24,8 @@ use crate::state::Coordinator;
 pub(super) struct NoQuery {}
 
 pub(super) async fn provision(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
-    Params(NoQuery {}): Params<NoQuery>,
-    JsonBody(request): JsonBody<ProvisionRequest>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
+    Params(NoQuery {}): Params<NoQuery>, JsonBody(request): JsonBody<ProvisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let ProvisionRequest { template, parameters, force, expects } = request;
     let authority = Authority { person: operator.name, at: Timestamp::now(), force };
@@ -42,9 +35,7 @@ pub(super) async fn provision(
 
 /// Changes nothing.
 pub(super) async fn dry_run(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
     JsonBody(request): JsonBody<ProvisionRequest>,
 ) -> Result<Json<RenderedList>, Refusal> {
     let ProvisionRequest { template, parameters, force, .. } = request;
@@ -53,18 +44,14 @@ pub(super) async fn dry_run(
 
 /// Changes nothing.
 pub(super) async fn render(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
     JsonBody(request): JsonBody<RenderRequest>,
 ) -> Result<Json<RenderedList>, Refusal> {
     Ok(Json(coordinator.engine.requests().render(&machine, request).await?))
 }
 
 pub(super) async fn deprovision(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
     JsonBody(request): JsonBody<DeprovisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
@@ -74,27 +61,21 @@ pub(super) async fn deprovision(
 
 /// Changes nothing.
 pub(super) async fn preview(
-    _: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
     JsonBody(request): JsonBody<PreviewRequest>,
 ) -> Result<Json<Preview>, Refusal> {
     Ok(Json(coordinator.engine.requests().preview(&machine, request).await?))
 }
 
 pub(super) async fn adopt(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
 ) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().adopt(&machine, authority).await?))
 }
 
 pub(super) async fn detach(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
 ) -> Result<Json<DetachResponse<Document>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     let (object, stays) = coordinator.engine.requests().detach(&machine, authority).await?;
@@ -102,54 +83,42 @@ pub(super) async fn detach(
 }
 
 pub(super) async fn cancel(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(workflow): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().cancel(&workflow, authority).await?))
 }
 
 pub(super) async fn pause(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(workflow): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().pause(&workflow, authority).await?))
 }
 
 pub(super) async fn resume(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(workflow): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().resume(&workflow, authority).await?))
 }
 
 pub(super) async fn confirm(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(workflow): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().confirm(&workflow, authority).await?))
 }
 
 pub(super) async fn confirm_identity(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(machine): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
 ) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().confirm_identity(&machine, authority).await?))
 }
 
 pub(super) async fn retry(
-    operator: Operator,
-    State(coordinator): State<Arc<Coordinator>>,
-    Path(workflow): Path<String>,
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.requests().retry(&workflow, authority).await?))

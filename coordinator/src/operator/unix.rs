@@ -1,19 +1,16 @@
 //! The Unix socket: the operators' API for root and the coordinator's own user on the same host.
 
-use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
 
-use axum::{
-    Router,
-    extract::{ConnectInfo, Request, connect_info::Connected},
-    middleware::{self, Next},
-    response::Response,
-    serve::IncomingStream,
-};
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
+use axum::{Router, middleware};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 

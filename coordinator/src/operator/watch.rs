@@ -2,24 +2,19 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use axum::{
-    body::{Body, Bytes},
-    http::header,
-    response::{IntoResponse, Response},
-};
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use landfall_api::{ErrorCode, Problem, WatchLine, WatchType};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, Interval, MissedTickBehavior, interval_at},
-};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{
-    pages::{self, Wanted},
-    problem::Refusal,
-};
+use super::pages;
+use super::pages::Wanted;
+use super::problem::Refusal;
 use crate::state::Coordinator;
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
 
@@ -69,9 +64,7 @@ impl Lines {
 
 /// Changes after `from`; without it what is there first, as `ADDED`, then changes.
 pub(super) async fn stream(
-    coordinator: &Arc<Coordinator>,
-    wanted: Wanted,
-    from: Option<u64>,
+    coordinator: &Arc<Coordinator>, wanted: Wanted, from: Option<u64>,
 ) -> Result<Response, Refusal> {
     let documents = coordinator.store.documents();
     let (first, revision, listing) = match from {

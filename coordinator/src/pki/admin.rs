@@ -1,9 +1,7 @@
 //! The first operator's certificate: created at the first start in `<data_dir>/admin/`, for users who can read it.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use landfall_api::Role;
 use rcgen::KeyPair;

@@ -1,9 +1,7 @@
 //! The CA's key pair on disk.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use landfall_api::Pin;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData};
@@ -65,11 +63,7 @@ impl Ca {
     }
     /// Signs a certificate for `key` that is good until `ttl` after `now`.
     pub(super) fn issue(
-        &self,
-        key: &impl PublicKeyData,
-        template: issue::Template,
-        now: SystemTime,
-        ttl: Duration,
+        &self, key: &impl PublicKeyData, template: issue::Template, now: SystemTime, ttl: Duration,
     ) -> Result<issue::Issued, PkiError> {
         let not_after = now.checked_add(ttl).ok_or(PkiError::Time)?;
         let (serial, serial_hex) = issue::serial();

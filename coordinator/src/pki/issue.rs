@@ -1,15 +1,14 @@
 //! Making certificates.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, SystemTime},
-};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use landfall_api::Digest;
 use landfall_proto::SERVER_NAME;
+use rcgen::string::Ia5String;
 use rcgen::{
     CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, PublicKey, PublicKeyData,
-    SanType, SerialNumber, string::Ia5String,
+    SanType, SerialNumber,
 };
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer};
 use sha2::{Digest as _, Sha256};

@@ -13,12 +13,10 @@ mod operator;
 mod role;
 mod server;
 
-use std::{
-    net::IpAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use landfall_api::Pin;

@@ -1,10 +1,8 @@
 //! Operators' certificates, made on the data directory itself: a user who can read the CA's key may create operators,
 //! with or without a running coordinator.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use landfall_api::Role;
@@ -21,11 +19,7 @@ const LIFE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3600)..=Dur
 /// # Errors
 /// [`PkiError`]: no CA in `data_dir`, a name that cannot stand in a certificate, a life out of bounds, or files.
 pub fn issue_operator(
-    data_dir: &Path,
-    name: &str,
-    operator: Role,
-    life: Duration,
-    out: &Path,
+    data_dir: &Path, name: &str, operator: Role, life: Duration, out: &Path,
 ) -> Result<Timestamp, PkiError> {
     if !LIFE.contains(&life) {
         return Err(PkiError::Life);
@@ -52,10 +46,8 @@ mod tests {
     use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
     use super::*;
-    use crate::{
-        pki::{Pki, peer_of},
-        tls::Peer,
-    };
+    use crate::pki::{Pki, peer_of};
+    use crate::tls::Peer;
 
     #[test]
     fn issuing_an_operators_certificate_never_creates_a_ca() {

@@ -1,17 +1,13 @@
 //! The server's own certificate. Its key lives in memory only: a new one each start costs a millisecond, and there is
 //! nothing to steal, corrupt or forget to renew.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time::{Duration, SystemTime},
-};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use rcgen::KeyPair;
-use rustls::{
-    server::{ClientHello, ResolvesServerCert},
-    sign::CertifiedKey,
-};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::{PkiError, ca::Ca, issue};

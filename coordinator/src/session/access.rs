@@ -3,18 +3,14 @@
 
 use std::net::SocketAddr;
 
-use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use landfall_api::{AuditOutcome, ErrorCode, Problem};
 
 use super::status;
-use crate::{
-    engine::Engine,
-    tls::{MachineCert, Peer},
-};
+use crate::engine::Engine;
+use crate::tls::{MachineCert, Peer};
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 
 /// The gRPC service's name, with its slashes.

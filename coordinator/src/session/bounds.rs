@@ -1,14 +1,13 @@
 //! What an agent may say is bounded here, in a pass over each message after it was converted: one function a message. Texts
 //! are cut, since statuses hold them and a document has a bound; lists that are longer than any machine's are refused.
 
+use landfall_api::message::{
+    ActionResult, DiskReport, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry,
+    ToCoordinator, UnreadableDisk,
+};
 use landfall_api::{
     DiskContents, DiskId, DiskReceipt, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, PartitionFacts, Problem, VolumeFacts,
-    WipeReport,
-    message::{
-        ActionResult, DiskReport, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry,
-        ToCoordinator, UnreadableDisk,
-    },
-    smbios_text, smbios_uuid,
+    WipeReport, smbios_text, smbios_uuid,
 };
 use landfall_proto::{ConvertError, convert::MAX_FACTS_JSON};
 
@@ -287,10 +286,8 @@ fn at_most<T>(field: &'static str, list: &[T], most: usize) -> Result<(), Conver
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use landfall_api::{
-        DiskFacts, ErrorCode,
-        message::{ActionRef, KexecResult, LogLevel},
-    };
+    use landfall_api::message::{ActionRef, KexecResult, LogLevel};
+    use landfall_api::{DiskFacts, ErrorCode};
     use uuid::Uuid;
 
     use super::*;

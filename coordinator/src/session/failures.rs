@@ -1,10 +1,8 @@
 //! How often one address may fail to prove anything. A caller with nothing to show can ask for ever, and each try costs a look
 //! into the store, a line and an entry. Successes are not counted: a whole site may come at once through one address.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use landfall_api::{ErrorCode, Problem};
 

@@ -9,13 +9,12 @@ mod service;
 mod status;
 mod stream;
 
-use axum::{
-    Router,
-    extract::Request,
-    http::{StatusCode, header::CONTENT_TYPE},
-    middleware::{Next, from_fn, from_fn_with_state},
-    response::{IntoResponse as _, Response},
-};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use landfall_proto::v1::agent_service_server::AgentServiceServer;
 
 pub use access::{CALLS, CallAccess, CallInfo};

@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{
-    Extension, Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, State},
-    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
-    response::{IntoResponse, Response},
-    routing::post,
-};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
 use landfall_api::{ErrorCode, Problem, message::PhoneHomeReport};
 
 use super::{access, failures::Failures};
@@ -32,11 +31,8 @@ struct Shared {
 }
 
 async fn phone_home(
-    State(Shared { engine, failures }): State<Shared>,
-    peer: Option<Extension<Peer>>,
-    from: Option<Extension<SocketAddr>>,
-    headers: HeaderMap,
-    body: Bytes,
+    State(Shared { engine, failures }): State<Shared>, peer: Option<Extension<Peer>>,
+    from: Option<Extension<SocketAddr>>, headers: HeaderMap, body: Bytes,
 ) -> Response {
     let address = from.as_ref().map(|Extension(address)| address);
     if let Err(problem) = failures.may_try(address) {

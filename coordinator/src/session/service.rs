@@ -2,38 +2,24 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{EnrollAnswer, EnrollRequest, Telemetry},
-};
-use landfall_proto::{
-    ConvertError,
-    v1::{
-        self, SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse, agent_service_server::AgentService,
-    },
-};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    time::timeout,
-};
+use landfall_api::message::{EnrollAnswer, EnrollRequest, Telemetry};
+use landfall_api::{ErrorCode, Problem};
+use landfall_proto::v1::agent_service_server::AgentService;
+use landfall_proto::v1::{SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse};
+use landfall_proto::{ConvertError, v1};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
-use super::{
-    access::{self, Admitted},
-    bounds, facts,
-    failures::Failures,
-    status, stream,
-};
-use crate::{
-    engine::{Asker, Engine},
-    tls::{MachineCert, Peer},
-};
-use landfall_edge::{
-    gate::{Limiters, Rate},
-    metrics::{metrics, refused},
-};
+use super::access::Admitted;
+use super::failures::Failures;
+use super::{access, bounds, facts, status, stream};
+use crate::engine::{Asker, Engine};
+use crate::tls::{MachineCert, Peer};
+use landfall_edge::gate::{Limiters, Rate};
+use landfall_edge::metrics::{metrics, refused};
 
 /// Telemetry of one machine: items a second in the long run (ten times what is shown of them), and 10,000 at once. They are taken in
 /// whatever comes and thinned behind it: leaving them unread would fill the connection's window and hold up the agent's own
@@ -148,8 +134,7 @@ impl AgentService for AgentApi {
     type SessionStream = ReceiverStream<Result<SessionResponse, Status>>;
 
     async fn session(
-        &self,
-        request: Request<Streaming<SessionRequest>>,
+        &self, request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (machine, address) = (machine_of(&request)?, address_of(&request));
         let (down, answers) = mpsc::channel(DOWN);
@@ -161,8 +146,7 @@ impl AgentService for AgentApi {
     }
 
     async fn telemetry(
-        &self,
-        request: Request<Streaming<TelemetryRequest>>,
+        &self, request: Request<Streaming<TelemetryRequest>>,
     ) -> Result<Response<TelemetryResponse>, Status> {
         let (machine, address) = (machine_of(&request)?, address_of(&request));
         let mut items = request.into_inner();

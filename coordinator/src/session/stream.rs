@@ -1,31 +1,21 @@
 //! One session, from hello to its end.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{Ack, EventRecord, ToAgent, ToCoordinator, Welcome},
-};
-use landfall_proto::{
-    ConvertError, PROTOCOL,
-    v1::{SessionRequest, SessionResponse},
-};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    time::timeout,
-};
+use landfall_api::message::{Ack, EventRecord, ToAgent, ToCoordinator, Welcome};
+use landfall_api::{ErrorCode, Problem};
+use landfall_proto::v1::{SessionRequest, SessionResponse};
+use landfall_proto::{ConvertError, PROTOCOL};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
 use super::{access, bounds, facts::Facts, status};
-use crate::{
-    engine::{Engine, Opened},
-    tls::{MachineCert, Peer},
-};
+use crate::engine::{Engine, Opened};
+use crate::tls::{MachineCert, Peer};
 use landfall_edge::metrics::{metrics, refused};
 
 /// The hello is an agent's first message.
@@ -45,13 +35,8 @@ const FENCE_LIMIT: Duration = Duration::from_secs(30);
 type Down = mpsc::Sender<Result<SessionResponse, Status>>;
 
 pub(super) async fn run(
-    engine: Engine,
-    turns: Arc<Semaphore>,
-    facts: Facts,
-    certificate: MachineCert,
-    address: String,
-    mut up: Streaming<SessionRequest>,
-    down: Down,
+    engine: Engine, turns: Arc<Semaphore>, facts: Facts, certificate: MachineCert, address: String,
+    mut up: Streaming<SessionRequest>, down: Down,
 ) {
     let machine = certificate.uid;
     // What is done now and then is boxed while it is done: ten thousand of these wait most of the time, and each would
@@ -90,11 +75,7 @@ fn unexpected(what: &str) -> Problem {
 }
 
 async fn hello(
-    engine: &Engine,
-    turns: &Semaphore,
-    certificate: &MachineCert,
-    address: String,
-    up: &mut Streaming<SessionRequest>,
+    engine: &Engine, turns: &Semaphore, certificate: &MachineCert, address: String, up: &mut Streaming<SessionRequest>,
     down: &Down,
 ) -> Result<Option<Opened>, Problem> {
     let first = timeout(HELLO_LIMIT, up.message()).await;

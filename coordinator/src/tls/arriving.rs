@@ -2,17 +2,14 @@
 //!
 //! Only the agents' streams are meant to last; what they say is bounded message by message.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::{
-    BoxError,
-    body::{Body, Bytes, HttpBody},
-    http::{Request, header::AUTHORIZATION},
-};
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::Request;
+use axum::http::header::AUTHORIZATION;
 use hyper::body::{Frame, Incoming, SizeHint};
 use landfall_proto::v1::agent_service_server::SERVICE_NAME;
 use tokio::time::{Sleep, sleep};
@@ -66,8 +63,7 @@ impl HttpBody for Arriving {
             Some(left) => self.left = left,
             None => {
                 let message = format!(
-                    "the body is larger than {ANONYMOUS_BYTES} bytes, the limit without a \
-                    certificate or token"
+                    "the body is larger than {ANONYMOUS_BYTES} bytes, the limit without a certificate or token"
                 );
                 return Poll::Ready(Some(Err(message.into())));
             }

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    server::{
-        NoServerSessionStorage, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
-};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::parse_x509_certificate;
 
@@ -58,10 +54,7 @@ impl ClientCertVerifier for EndsLater {
         self.0.root_hint_subjects()
     }
     fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        &self, end_entity: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>], now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let ends = parse_x509_certificate(end_entity)
             .ok()
@@ -71,18 +64,12 @@ impl ClientCertVerifier for EndsLater {
         self.0.verify_client_cert(end_entity, intermediates, judged)
     }
     fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        &self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.0.verify_tls12_signature(message, certificate, signature)
     }
     fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        &self, message: &[u8], certificate: &CertificateDer<'_>, signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.0.verify_tls13_signature(message, certificate, signature)
     }

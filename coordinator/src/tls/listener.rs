@@ -15,22 +15,18 @@
 //! and takes a bounded amount of memory; a host that keeps all of them busy from a few addresses loses its oldest ones
 //! to others.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpSocket, TcpStream},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -184,12 +180,7 @@ fn turned_away(remote: SocketAddr, why: &str) {
 
 impl Door {
     async fn connection(
-        self,
-        tcp: TcpStream,
-        remote: SocketAddr,
-        place: Place<IpAddr>,
-        router: Router,
-        stop: CancellationToken,
+        self, tcp: TcpStream, remote: SocketAddr, place: Place<IpAddr>, router: Router, stop: CancellationToken,
     ) {
         let seat = Arc::clone(place.seat());
         let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));

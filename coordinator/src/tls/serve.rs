@@ -4,14 +4,10 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, http::Request};
 use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::timeout,
-};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -61,11 +57,7 @@ impl Windows {
 
 /// Serves one connection until it ends, falls idle, gives way to another, or the port stops.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    info: ConnectionInfo,
-    seat: &Arc<Seat>,
-    router: Router,
-    stop: CancellationToken,
+    stream: S, info: ConnectionInfo, seat: &Arc<Seat>, router: Router, stop: CancellationToken,
 ) {
     let anonymous = info.peer == Peer::Anonymous;
     let (remote, windows) = (info.remote, Windows::of(&info.peer));

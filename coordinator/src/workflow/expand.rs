@@ -1,10 +1,8 @@
 //! The items of a template's list, one after the other: an action, the list of another template, or either of them once
 //! for each of several disks.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
-};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_api::{
     Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, Folded, ForEachSpec, IncludeSpec, LeftOut, MAX_ACTIONS,
@@ -13,11 +11,9 @@ use landfall_api::{
 use minijinja::{Environment, context, value::Serde};
 use serde_json::{Map, Value, json};
 
-use super::{
-    parameters,
-    scalar::{Room, Scope, render_tree},
-    secret_ref::{self, Secrets},
-};
+use super::scalar::{Room, Scope, render_tree};
+use super::secret_ref::Secrets;
+use super::{parameters, secret_ref};
 
 /// Templates that a workflow's template includes, also through others, by name.
 pub type Fragments = BTreeMap<String, Shared<Template>>;
@@ -121,12 +117,7 @@ impl<'a> Expander<'a> {
     }
 
     fn item(
-        &self,
-        item: &Value,
-        path: &str,
-        disk: Option<Value>,
-        place: &Place<'a>,
-        out: &mut Expanded,
+        &self, item: &Value, path: &str, disk: Option<Value>, place: &Place<'a>, out: &mut Expanded,
     ) -> Result<(), Problem> {
         let mut item = item.clone();
         let own = match self.decide(&item, path, disk.as_ref(), place, out)? {
@@ -170,13 +161,7 @@ impl<'a> Expander<'a> {
 
     /// The list of another template, with the values that this one states for its parameters.
     fn include(
-        &self,
-        tree: &Value,
-        path: &str,
-        place: &Place<'a>,
-        in_loop: bool,
-        when: Option<When>,
-        out: &mut Expanded,
+        &self, tree: &Value, path: &str, place: &Place<'a>, in_loop: bool, when: Option<When>, out: &mut Expanded,
     ) -> Result<(), Problem> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -228,12 +213,7 @@ impl<'a> Expander<'a> {
 
     /// Decides the condition of an item as far as it can be. If it does not hold, the item is noted as left out.
     fn decide(
-        &self,
-        item: &Value,
-        path: &str,
-        disk: Option<&Value>,
-        place: &Place<'_>,
-        out: &mut Expanded,
+        &self, item: &Value, path: &str, disk: Option<&Value>, place: &Place<'_>, out: &mut Expanded,
     ) -> Result<Decided, Problem> {
         let Some(when) = item.get(WHEN) else { return Ok(Decided::In) };
         match self.fold(when, place, disk, path, out)? {
@@ -251,12 +231,7 @@ impl<'a> Expander<'a> {
 
     /// What an item's condition comes to. A secret is in none: it is not in what conditions see.
     fn fold(
-        &self,
-        when: &Value,
-        place: &Place<'_>,
-        disk: Option<&Value>,
-        path: &str,
-        out: &Expanded,
+        &self, when: &Value, place: &Place<'_>, disk: Option<&Value>, path: &str, out: &Expanded,
     ) -> Result<Folded, Problem> {
         let text = when.as_str().unwrap_or_default();
         let condition = When::parse(text).map_err(|fault| refused(fault, path, Vec::new()))?;
@@ -380,10 +355,7 @@ fn unfit<T>(path: &str, message: String, hint: &str) -> Result<T, Problem> {
 /// [`Problem`] with code `InvalidTemplate` naming the whole circle.
 pub fn refuse_circles(template: &Template, fragments: &Fragments) -> Result<(), Problem> {
     fn look<'a>(
-        template: &'a Template,
-        fragments: &'a Fragments,
-        chain: &mut Vec<&'a str>,
-        seen: &mut BTreeSet<&'a str>,
+        template: &'a Template, fragments: &'a Fragments, chain: &mut Vec<&'a str>, seen: &mut BTreeSet<&'a str>,
     ) -> Result<(), Problem> {
         chain.push(&template.metadata.name);
         for (index, name) in template.spec.includes() {

@@ -59,8 +59,7 @@ fn problem(template: &Template, parameter: &str, message: String) -> Problem {
 /// [`Problem`] with code `InvalidTemplate` naming the parameter, its value (of a secret nothing), the rule that it breaks
 /// and what to write.
 pub(super) fn resolved(
-    template: &Template,
-    stated: &BTreeMap<String, Value>,
+    template: &Template, stated: &BTreeMap<String, Value>,
 ) -> Result<BTreeMap<String, Value>, Problem> {
     let declared = &template.spec.parameters;
     let known = || match declared.keys().cloned().collect::<Vec<_>>().join(", ") {

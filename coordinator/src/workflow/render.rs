@@ -1,9 +1,7 @@
 //! Templates become typed action lists.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use landfall_api::{
     Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, LeftOut, Machine, Precheck, Problem, SuccessOn,
@@ -11,12 +9,9 @@ use landfall_api::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    expand::{self, Expanded, Expander, Fragments, Place},
-    parameters,
-    scalar::{Room, Scope, environment},
-    secret_ref, written_twice,
-};
+use super::expand::{Expanded, Expander, Fragments, Place};
+use super::scalar::{Room, Scope, environment};
+use super::{expand, parameters, secret_ref, written_twice};
 
 /// A template rendered for one machine: what a run of it pins.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,10 +54,7 @@ impl Plan {
 /// [`Problem`] with code `InvalidTemplate`; `subject` is the path of the field, such as
 /// `Template/debian: spec.actions[0].writeImage.image.url`.
 pub fn render(
-    machine: &Machine,
-    template: &Template,
-    stated: &BTreeMap<String, Value>,
-    fragments: &Fragments,
+    machine: &Machine, template: &Template, stated: &BTreeMap<String, Value>, fragments: &Fragments,
 ) -> Result<Plan, Problem> {
     let (name, spec) = (&template.metadata.name, &template.spec);
     if spec.fragment {

@@ -99,11 +99,7 @@ pub(super) fn environment() -> Environment<'static> {
 /// # Errors
 /// [`Problem`] with code `InvalidTemplate` for the first that has no value, and for one that no room is left for.
 pub(super) fn render_tree(
-    environment: &Environment<'_>,
-    scope: &Scope,
-    tree: &Value,
-    path: &str,
-    room: &Room,
+    environment: &Environment<'_>, scope: &Scope, tree: &Value, path: &str, room: &Room,
 ) -> Result<Value, Problem> {
     match tree {
         Value::String(text) => render_scalar(environment, scope, text, path, room),
@@ -128,21 +124,16 @@ pub(super) fn render_tree(
 }
 
 fn render_scalar(
-    environment: &Environment<'_>,
-    scope: &Scope,
-    text: &str,
-    path: &str,
-    room: &Room,
+    environment: &Environment<'_>, scope: &Scope, text: &str, path: &str, room: &Room,
 ) -> Result<Value, Problem> {
     let problem = |message: String| Problem::new(ErrorCode::InvalidTemplate, message).at(path);
     // Templates that were stored before expressions were checked come here unchecked.
     let named = landfall_api::with_secret_names(text);
     let parts = check_expressions(&named).map_err(|error| problem(error.to_string()).hint(error.hint()))?;
     if secret_ref::has_placeholder(text) {
-        return Err(problem("it contains characters that are not allowed (U+FDD0 to U+FDD2)".into()).hint(
-            "remove \
-            them",
-        ));
+        return Err(
+            problem("it contains characters that are not allowed (U+FDD0 to U+FDD2)".into()).hint("remove them")
+        );
     }
     if !text.contains("{{") {
         room.take(text.len(), path)?;

@@ -54,9 +54,7 @@ fn cloud_config(config: Map<String, Value>) -> String {
 
 /// The structured fields and a mapping in one: the structured ones win, because they are what the template's author can check.
 fn of_mapping(
-    spec: &CloudInitSpec,
-    hostname: &str,
-    free: impl IntoIterator<Item = (String, Value)>,
+    spec: &CloudInitSpec, hostname: &str, free: impl IntoIterator<Item = (String, Value)>,
 ) -> Map<String, Value> {
     let mut config: Map<String, Value> = free.into_iter().collect();
     name(&mut config, hostname);

@@ -176,10 +176,9 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unreadable { .. } => problem.hint("landfall-coordinator doctor says why"),
             _ if code != ErrorCode::StoreUnavailable => problem,
-            StoreError::WalFull { .. } => problem.hint(
-                "end the program that has landfall.db open, then repeat the \
-                request; nothing is lost",
-            ),
+            StoreError::WalFull { .. } => {
+                problem.hint("end the program that has landfall.db open, then repeat the request; nothing is lost")
+            }
             StoreError::Contended { .. } => problem.hint("find the program that changes it, then repeat the request"),
             StoreError::Closed => problem.hint("the coordinator is stopping; repeat the request in a moment"),
             _ => problem.hint(

@@ -3,10 +3,8 @@
 //! A cursor holds no queue: a slow reader costs nothing, and learns that it is too late from a typed `Expired` answer.
 //! After a restart nothing is kept, so every older revision is expired but the newest.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use landfall_api::{Document, Kind};
 use serde_json::value::RawValue;

@@ -35,11 +35,7 @@ impl By {
 
 /// The entry that a change makes, if it is one of what people decide. `old` is absent for a new document.
 pub(super) fn entry(
-    old: Option<&Document>,
-    new: &Document,
-    op: ChangeOp,
-    revision: u64,
-    by: By,
+    old: Option<&Document>, new: &Document, op: ChangeOp, revision: u64, by: By,
 ) -> Option<HistoryEntry> {
     let metadata = new.metadata();
     let operation = match op {

@@ -1,23 +1,20 @@
 //! The back end in memory: for tests, for simulation, and as the read side of the SQLite one.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Bound,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
+use super::history::History;
+use super::journal::By;
+use super::rules::Written;
 use super::{
     Change, ChangeOp, Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun,
-    MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError,
-    history::History,
-    journal::{self, By},
-    json,
-    rules::{self, Written},
+    MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError, journal, json, rules,
 };
 use landfall_api::message::EventRecord;
 
@@ -163,10 +160,7 @@ impl MemoryStore {
 
     /// `make` sees what is stored and the next revision. Answers what is stored afterwards, or what was.
     fn change(
-        &self,
-        kind: Kind,
-        name: &str,
-        make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
+        &self, kind: Kind, name: &str, make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
     ) -> Result<Document, StoreError> {
         let mut rows = self.table.rows();
         let (revision, old) = (rows.revision + 1, rows.get(kind, name).map(|row| row.document.clone()));

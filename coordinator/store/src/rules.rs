@@ -56,10 +56,7 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
 
 /// The result of a deletion: the document is removed, or only marked while a finalizer remains.
 pub(super) fn deleted(
-    stored: &Document,
-    version: Option<u64>,
-    now: Timestamp,
-    revision: u64,
+    stored: &Document, version: Option<u64>, now: Timestamp, revision: u64,
 ) -> Result<Written, StoreError> {
     let is = stored.metadata().resource_version;
     if let Some(given) = version.filter(|version| *version != is) {

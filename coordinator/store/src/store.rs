@@ -4,14 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use landfall_api::{Document, Kind, Machine, Shared, Template, Workflow};
 
-use crate::{
-    access::{Access, GrantStore, MemoryGrants},
-    audit::{Audit, AuditLog, MemoryAudit},
-    error::StoreError,
-    memory::MemoryStore,
-    sqlite::{OpenError, SqliteStore},
-    traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep},
-};
+use crate::access::{Access, GrantStore, MemoryGrants};
+use crate::audit::{Audit, AuditLog, MemoryAudit};
+use crate::error::StoreError;
+use crate::memory::MemoryStore;
+use crate::sqlite::{OpenError, SqliteStore};
+use crate::traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep};
 
 /// One of each.
 #[derive(Clone)]

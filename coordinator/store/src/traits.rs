@@ -7,11 +7,9 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use uuid::Uuid;
 
-use crate::{
-    counts::Counts,
-    error::StoreError,
-    history::{Watch, WatchError},
-};
+use crate::counts::Counts;
+use crate::error::StoreError;
+use crate::history::{Watch, WatchError};
 
 /// Compare-and-swap on one document, list, watch, and what was changed by whom.
 ///

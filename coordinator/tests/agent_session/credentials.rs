@@ -1,10 +1,8 @@
 //! Enrolments, sessions and clients that are refused.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use landfall_api::{ErrorCode, SecretText, message::Proof};
 use landfall_proto::v1::{self, session_response::Message as Down};

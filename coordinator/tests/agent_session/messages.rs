@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{ActionResult, EventBody, LogLevel},
-};
+use landfall_api::message::{ActionResult, EventBody, LogLevel};
+use landfall_api::{ErrorCode, Problem};
 use landfall_coordinator::tls::Peer;
-use landfall_proto::{
-    PROTOCOL,
-    v1::{self, session_request::Message as Up, session_response::Message as Down},
-};
+use landfall_proto::v1::session_request::Message as Up;
+use landfall_proto::v1::session_response::Message as Down;
+use landfall_proto::{PROTOCOL, v1};
 use landfall_session::{Connection, Instruction};
 use tokio::time::timeout;
 use uuid::Uuid;

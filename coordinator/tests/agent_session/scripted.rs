@@ -1,30 +1,20 @@
 //! A coordinator that a test plays: the real port and CA, and each accepted stream as a [`Line`].
 
-use std::{
-    collections::VecDeque,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use landfall_api::{
-    DiskId, MachineFacts, Pin, SecretText,
-    message::{ActionRef, Identity, Proof, Vitals},
-};
-use landfall_coordinator::{
-    pki::Pki,
-    tls::{self, Peer, TlsListener},
-};
-use landfall_proto::{
-    PROTOCOL,
-    v1::{
-        self,
-        agent_service_server::{AgentService, AgentServiceServer},
-        session_request::Message as Up,
-        session_response::Message as Down,
-    },
-};
+use landfall_api::message::{ActionRef, Identity, Proof, Vitals};
+use landfall_api::{DiskId, MachineFacts, Pin, SecretText};
+use landfall_coordinator::pki::Pki;
+use landfall_coordinator::tls;
+use landfall_coordinator::tls::{Peer, TlsListener};
+use landfall_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use landfall_proto::v1::session_request::Message as Up;
+use landfall_proto::v1::session_response::Message as Down;
+use landfall_proto::{PROTOCOL, v1};
 use landfall_session::{
     AgentKey, Credentials, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, enroll,
 };
@@ -133,8 +123,7 @@ impl AgentService for Scripted {
 
     type SessionStream = ReceiverStream<Result<v1::SessionResponse, Status>>;
     async fn session(
-        &self,
-        request: Request<Streaming<v1::SessionRequest>>,
+        &self, request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned().unwrap();
         // The handshake lets a certificate through that has ended; each call says why it is refused.
@@ -149,8 +138,7 @@ impl AgentService for Scripted {
     }
 
     async fn telemetry(
-        &self,
-        request: Request<Streaming<v1::TelemetryRequest>>,
+        &self, request: Request<Streaming<v1::TelemetryRequest>>,
     ) -> Result<Response<v1::TelemetryResponse>, Status> {
         let mut stream = request.into_inner();
         while let Some(item) = stream.message().await? {

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_api::{
-    ErrorCode,
-    message::{ActionRef, EventBody},
-};
+use landfall_api::ErrorCode;
+use landfall_api::message::{ActionRef, EventBody};
 use landfall_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
 use landfall_session::{Connection, Instruction};
 use tokio::time::timeout;

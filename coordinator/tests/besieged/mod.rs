@@ -4,18 +4,14 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use landfall_api::{
-    DiskId, MachineFacts, SecretText,
-    message::{Assignment, Identity, Proof, Vitals},
-};
+use landfall_api::message::{Assignment, Identity, Proof, Vitals};
+use landfall_api::{DiskId, MachineFacts, SecretText};
 use landfall_edge::testing::ports;
 use landfall_proto::SERVER_NAME;
 use landfall_session::{
@@ -24,12 +20,10 @@ use landfall_session::{
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Generous: a loaded machine is not a failure.
@@ -295,20 +289,14 @@ impl Host for Computer {
 
 /// One HTTP/1.1 request on a connection of its own.
 pub(crate) async fn request(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    method: &str,
-    path: &str,
-    body: &str,
+    stream: impl AsyncRead + AsyncWrite + Unpin, method: &str, path: &str, body: &str,
 ) -> (u16, String) {
     answer(stream, method, path, body).await.unwrap_or_else(|| panic!("no answer to {method} {path}"))
 }
 
 /// The same; nothing if the connection was cut off before an answer.
 async fn answer(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    method: &str,
-    path: &str,
-    body: &str,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin, method: &str, path: &str, body: &str,
 ) -> Option<(u16, String)> {
     let length = body.len();
     let head = format!(

@@ -3,11 +3,9 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, Request};
@@ -16,15 +14,12 @@ use hyper::{body::Bytes, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use landfall_api::{AuditEntry, Document, Pin, Problem, Role, TokenRequest};
-use landfall_coordinator::{
-    config::Config,
-    engine::{Engine, Settings, SourceChecker},
-    operator,
-    pki::{Pki, issue_operator},
-    session,
-    state::Coordinator,
-    tls::{TlsListener, server_config},
-};
+use landfall_coordinator::config::Config;
+use landfall_coordinator::engine::{Engine, Settings, SourceChecker};
+use landfall_coordinator::pki::{Pki, issue_operator};
+use landfall_coordinator::state::Coordinator;
+use landfall_coordinator::tls::{TlsListener, server_config};
+use landfall_coordinator::{operator, session};
 use landfall_proto::SERVER_NAME;
 use landfall_session::Target;
 use landfall_store::Store;

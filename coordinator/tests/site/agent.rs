@@ -2,10 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use landfall_api::{
-    DiskId, ErrorCode, Problem, SecretText,
-    message::{ActionRef, EventBody, Identity, Proof, Vitals},
-};
+use landfall_api::message::{ActionRef, EventBody, Identity, Proof, Vitals};
+use landfall_api::{DiskId, ErrorCode, Problem, SecretText};
 use landfall_session::{
     AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
 };

@@ -4,14 +4,12 @@
 
 pub(crate) mod agent;
 
-use std::{
-    io::{BufRead as _, BufReader, Read, Write},
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -152,10 +150,7 @@ pub(crate) fn call(socket: &Path, method: &str, path: &str, body: &Value) -> std
 
 /// One HTTP request on a stream.
 pub(crate) fn request(
-    stream: &mut (impl Read + Write),
-    method: &str,
-    path: &str,
-    body: &str,
+    stream: &mut (impl Read + Write), method: &str, path: &str, body: &str,
 ) -> std::io::Result<(u16, String)> {
     let length = body.len();
     let whole = format!(

@@ -6,10 +6,8 @@
 
 use std::io::Read;
 
-use landfall_disk::{
-    Format,
-    fuzzing::{How, Stopped, decode},
-};
+use landfall_disk::Format;
+use landfall_disk::fuzzing::{How, Stopped, decode};
 use landfall_disk_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 
@@ -41,8 +39,7 @@ fuzz_target!(|data: &[u8]| {
             let raw = one.bytes(MOST).expect("it is no more than was asked for");
             assert!(
                 other.bytes(MOST).as_ref() == Some(&raw),
-                "{format}: the same input in other pieces gives another \
-                output"
+                "{format}: the same input in other pieces gives another output"
             );
             if format != Format::Lz4 {
                 assert!(reference(format, stored) == Some(raw), "{format}: the reference library disagrees");

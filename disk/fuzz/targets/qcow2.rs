@@ -3,10 +3,8 @@
 //! Input: how it is fed (1 byte), flags, the file.
 #![no_main]
 
-use landfall_disk::{
-    Format,
-    fuzzing::{How, Stopped, decode},
-};
+use landfall_disk::Format;
+use landfall_disk::fuzzing::{How, Stopped, decode};
 use landfall_disk_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,10 +1,8 @@
 //! Content is decoded as the format that it looks like, and what is no disk image is recognised by its first bytes alone.
 #![no_main]
 
-use landfall_disk::{
-    Format,
-    fuzzing::{How, decode, plan, recognise, sniff},
-};
+use landfall_disk::Format;
+use landfall_disk::fuzzing::{How, decode, plan, recognise, sniff};
 use landfall_disk_fuzz::Disk;
 use libfuzzer_sys::fuzz_target;
 

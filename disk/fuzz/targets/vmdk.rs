@@ -7,10 +7,8 @@
 use std::io::Read as _;
 
 use flate2::read::ZlibDecoder;
-use landfall_disk::{
-    Format,
-    fuzzing::{How, Stopped, decode},
-};
+use landfall_disk::Format;
+use landfall_disk::fuzzing::{How, Stopped, decode};
 use landfall_disk_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 

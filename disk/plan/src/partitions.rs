@@ -7,13 +7,12 @@ use landfall_api::{
 };
 use uuid::Uuid;
 
-use crate::{
-    error::PlanError,
-    ids::Ids,
-    input::{Architecture, PlanDisk},
-    kinds::{self, PartitionType},
-    place::{ALIGN, Unplaced, gaps, place},
-};
+use crate::error::PlanError;
+use crate::ids::Ids;
+use crate::input::{Architecture, PlanDisk};
+use crate::kinds;
+use crate::kinds::PartitionType;
+use crate::place::{ALIGN, Unplaced, gaps, place};
 
 /// Entries of a GPT, and the bytes that they take: UEFI 2.10, section 5.3.2.
 const GPT_ENTRIES: u32 = 128;
@@ -92,11 +91,7 @@ pub(crate) struct Context<'a> {
 
 /// The table of the disk `index` of the layout, the `twin`-th of those that have its partitions; `None`: there is only one.
 pub(crate) fn partition(
-    context: Context<'_>,
-    index: usize,
-    twin: Option<usize>,
-    layout: &DiskLayoutSpec,
-    disk: &PlanDisk,
+    context: Context<'_>, index: usize, twin: Option<usize>, layout: &DiskLayoutSpec, disk: &PlanDisk,
 ) -> Result<DiskPlan, PlanError> {
     let id = &disk.disk.id;
     let sector = disk.disk.logical_sector_bytes;
@@ -153,10 +148,7 @@ fn usable(size: u64, sector: u32, table: TableSpec) -> Range<u64> {
 
 /// The partitions that stay, if they can.
 fn kept(
-    layout: &DiskLayoutSpec,
-    disk: &PlanDisk,
-    sector: u32,
-    usable: &Range<u64>,
+    layout: &DiskLayoutSpec, disk: &PlanDisk, sector: u32, usable: &Range<u64>,
 ) -> Result<Vec<PlannedPartition>, PlanError> {
     let named = || disk.disk.id.name.clone();
     let mut partitions: Vec<PlannedPartition> = Vec::new();

@@ -3,17 +3,15 @@
 use landfall_api::StorageSpec;
 use uuid::Uuid;
 
-use crate::{
-    error::PlanError,
-    ids::Ids,
-    input::{Architecture, PlanDisk},
-    mounts::{Mount, Swap, in_order},
-    names::distinct,
-    partitions::{Context, DiskPlan, partition},
-    stack::Stack,
-    step::Step,
-    texts::Texts,
-};
+use crate::error::PlanError;
+use crate::ids::Ids;
+use crate::input::{Architecture, PlanDisk};
+use crate::mounts::{Mount, Swap, in_order};
+use crate::names::distinct;
+use crate::partitions::{Context, DiskPlan, partition};
+use crate::stack::Stack;
+use crate::step::Step;
+use crate::texts::Texts;
 
 /// What a layout comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +34,7 @@ pub struct Plan {
 /// # Errors
 /// [`PlanError`] if the layout contradicts itself or does not fit.
 pub fn plan(
-    layout: &StorageSpec,
-    disks: &[PlanDisk],
-    seed: Uuid,
-    architecture: Architecture,
+    layout: &StorageSpec, disks: &[PlanDisk], seed: Uuid, architecture: Architecture,
 ) -> Result<Plan, PlanError> {
     if let Some(fault) = layout.faults().into_iter().next() {
         return Err(PlanError::Invalid(fault));

@@ -4,12 +4,10 @@ use std::fmt;
 
 use landfall_api::TableSpec;
 
-use crate::{
-    partitions::{DiskPlan, Origin},
-    plan::Plan,
-    step::{Device, EXTENT, Step, VolumeSize},
-    words::{bytes, partition_name},
-};
+use crate::partitions::{DiskPlan, Origin};
+use crate::plan::Plan;
+use crate::step::{Device, EXTENT, Step, VolumeSize};
+use crate::words::{bytes, partition_name};
 
 impl Plan {
     /// A device as people call it.

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use landfall_api::{Content, FileSystem, RaidSpec, SizeSpec, VolumeGroupSpec};
 
-use crate::{
-    error::PlanError,
-    mounts::{Mount, Source, Swap},
-    partitions::{Context, DiskPlan, Origin},
-    step::{Device, EXTENT, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize},
-};
+use crate::error::PlanError;
+use crate::mounts::{Mount, Source, Swap};
+use crate::partitions::{Context, DiskPlan, Origin};
+use crate::step::{Device, EXTENT, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize};
 
 const MIB: u64 = 1 << 20;
 /// The least header of LUKS2 as cryptsetup makes it by itself, bytes (cryptsetup-luksFormat(8), `--offset`).
@@ -71,10 +69,7 @@ impl<'a> Stack<'a> {
     }
 
     fn partitions(
-        &mut self,
-        index: usize,
-        disk: &DiskPlan,
-        item: &'a landfall_api::DiskLayoutSpec,
+        &mut self, index: usize, disk: &DiskPlan, item: &'a landfall_api::DiskLayoutSpec,
     ) -> Result<(), PlanError> {
         let of_origin = |origin: Origin| disk.partitions.iter().filter(move |part| part.origin == origin);
         // Both are in the layout's order, and numbers of the new ones rise in it.

@@ -2,10 +2,8 @@
 
 use landfall_api::FileSystem;
 
-use crate::{
-    mounts::{Mount, Swap},
-    step::Step,
-};
+use crate::mounts::{Mount, Swap};
+use crate::step::Step;
 
 const HEAD: &str = "# Written by Landfall from the workflow's storage action.\n";
 

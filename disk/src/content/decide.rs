@@ -1,10 +1,8 @@
 //! The decision: a GPT, a plausible table of the old kind, or, only where that is stated, neither.
 
 use super::{Mistake, recognise};
-use crate::{
-    Defect, Table, TableError,
-    gpt::{LegacyPartition, has_signature, legacy_partitions, plausible_table},
-};
+use crate::gpt::{LegacyPartition, has_signature, legacy_partitions, plausible_table};
+use crate::{Defect, Table, TableError};
 
 /// What an image is.
 #[derive(Debug)]

@@ -5,11 +5,8 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{magic::KNOWN, *};
-use crate::{
-    Defect,
-    gpt::{HEAD, Header, Table},
-    signature,
-};
+use crate::gpt::{HEAD, Header, Table};
+use crate::{Defect, signature};
 
 const BEGIN: &str = "<!-- Made from disk/src/content/magic.rs by its tests. -->\n";
 const END: &str = "<!-- End of what is made. -->\n";

@@ -2,10 +2,8 @@
 
 use bzip2::{Decompress, Error, Status};
 
-use super::{
-    DecodeError, Input, Limits, Sink,
-    reader::{Reader, Step, bad, cut},
-};
+use super::reader::{Reader, Step, bad, cut};
+use super::{DecodeError, Input, Limits, Sink};
 
 /// The first bytes of a stream; a digit for the block size follows.
 const MAGIC: [u8; 3] = *b"BZh";
@@ -67,10 +65,8 @@ mod tests {
     use bzip2::{Compression, write::BzEncoder};
     use proptest::prelude::*;
 
-    use super::{
-        super::testing::{check_format, decode_all, sample},
-        *,
-    };
+    use super::super::testing::{check_format, decode_all, sample};
+    use super::*;
     use crate::Format;
 
     fn stream(raw: &[u8], level: u32) -> Vec<u8> {

@@ -3,10 +3,8 @@
 use crc32fast::Hasher;
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{
-    DecodeError, Input, Sink,
-    reader::{Reader, Step, bad, cut},
-};
+use super::reader::{Reader, Step, bad, cut};
+use super::{DecodeError, Input, Sink};
 
 /// RFC 1952, 2.3.1: the two first bytes of a member.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -130,10 +128,8 @@ mod tests {
     use flate2::{Compression, GzBuilder, write::GzEncoder};
     use proptest::prelude::*;
 
-    use super::{
-        super::testing::{check_format, decode_all, sample},
-        *,
-    };
+    use super::super::testing::{check_format, decode_all, sample};
+    use super::*;
     use crate::Format;
 
     fn member(raw: &[u8], level: u32) -> Vec<u8> {

@@ -5,10 +5,8 @@ use std::io::{self, Read};
 
 use lz4_flex::frame::FrameDecoder;
 
-use super::{
-    DecodeError, Input, Limits, Sink,
-    reader::{Reader, bad, cut},
-};
+use super::reader::{Reader, bad, cut};
+use super::{DecodeError, Input, Limits, Sink};
 
 /// First bytes of a frame.
 const FRAME: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
@@ -124,10 +122,8 @@ mod tests {
     use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
     use proptest::prelude::*;
 
-    use super::{
-        super::testing::{Pieces, check_format, collect, decode_all, sample},
-        *,
-    };
+    use super::super::testing::{Pieces, check_format, collect, decode_all, sample};
+    use super::*;
     use crate::{Format, WriteError};
 
     fn framed(info: FrameInfo, raw: &[u8]) -> Vec<u8> {

@@ -75,10 +75,7 @@ impl Default for Limits {
 
 /// Decodes everything there is.
 pub(crate) fn decode(
-    format: Format,
-    input: &mut dyn Input,
-    sink: &mut Sink,
-    limits: Limits,
+    format: Format, input: &mut dyn Input, sink: &mut Sink, limits: Limits,
 ) -> Result<(), DecodeError> {
     match format {
         Format::Raw => raw::decode(input, sink)?,

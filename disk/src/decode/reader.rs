@@ -79,9 +79,7 @@ impl<'a> Reader<'a> {
     /// Which of several possible things begins here; each is named by its first bytes, which are consumed. `None` at
     /// the end of input. Anything else gives `otherwise`; if the input ends within such first bytes, that is a cut.
     pub(super) fn begins<T: Copy, const N: usize>(
-        &mut self,
-        known: &[([u8; N], T)],
-        otherwise: impl FnOnce(&[u8]) -> DecodeError,
+        &mut self, known: &[([u8; N], T)], otherwise: impl FnOnce(&[u8]) -> DecodeError,
     ) -> Result<Option<T>, DecodeError> {
         let mut start = Vec::with_capacity(N);
         self.gather(&mut start, N)?;
@@ -97,9 +95,7 @@ impl<'a> Reader<'a> {
 
     /// Runs a library's stream to its end. False: the input ended first.
     pub(super) fn pump(
-        &mut self,
-        sink: &mut Sink,
-        mut run: impl FnMut(&[u8], &mut [u8]) -> Result<Step, DecodeError>,
+        &mut self, sink: &mut Sink, mut run: impl FnMut(&[u8], &mut [u8]) -> Result<Step, DecodeError>,
     ) -> Result<bool, DecodeError> {
         let mut idle = 0;
         loop {

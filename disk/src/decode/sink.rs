@@ -1,20 +1,14 @@
 //! Where a decoder puts raw bytes: blocks with an offset, handed to the writer through a bounded queue.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 
 use super::DecodeError;
-use crate::{
-    WriteError,
-    buffer::{Buffer, Pool},
-};
+use crate::WriteError;
+use crate::buffer::{Buffer, Pool};
 
 /// A piece of the raw image. Pieces come in any order, but the first is always the image's start, as much of it as fits a
 /// block; no two overlap, and together they cover the image.

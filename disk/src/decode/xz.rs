@@ -3,10 +3,8 @@
 
 use liblzma::stream::{Action, Error, MtStreamBuilder, Status};
 
-use super::{
-    DecodeError, Input, Limits, Sink, WINDOW_MAX,
-    reader::{Reader, Step, bad, cut},
-};
+use super::reader::{Reader, Step, bad, cut};
+use super::{DecodeError, Input, Limits, Sink, WINDOW_MAX};
 
 mod header;
 
@@ -119,10 +117,8 @@ mod tests {
     use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
     use proptest::prelude::*;
 
-    use super::{
-        super::testing::{Pieces, check_format, collect, decode_all, sample},
-        *,
-    };
+    use super::super::testing::{Pieces, check_format, collect, decode_all, sample};
+    use super::*;
     use crate::Format;
 
     fn encode(mut library: Stream, raw: &[u8]) -> Vec<u8> {

@@ -8,10 +8,8 @@ use std::{ops::RangeInclusive, thread};
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use super::{
-    DecodeError, Input, Limits, Sink, WINDOW_MAX,
-    reader::{Reader, Step, bad, cut},
-};
+use super::reader::{Reader, Step, bad, cut};
+use super::{DecodeError, Input, Limits, Sink, WINDOW_MAX};
 use frame::Header;
 use workers::{FRAME_MAX, Shared, Workers};
 
@@ -57,10 +55,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> 
 }
 
 fn walk(
-    input: &mut dyn Input,
-    sink: &mut Sink,
-    mut workers: Workers<'_, '_>,
-    limits: Limits,
+    input: &mut dyn Input, sink: &mut Sink, mut workers: Workers<'_, '_>, limits: Limits,
 ) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
     let mut stream = Stream::new()?;
@@ -119,11 +114,7 @@ impl Stream {
 
     /// Decodes the frame that begins with `ahead` and goes on in `input`.
     fn frame(
-        &mut self,
-        input: &mut Reader<'_>,
-        sink: &mut Sink,
-        mut ahead: &[u8],
-        place: Place,
+        &mut self, input: &mut Reader<'_>, sink: &mut Sink, mut ahead: &[u8], place: Place,
     ) -> Result<(), DecodeError> {
         let whole = input.pump(sink, |bytes, space| {
             let first = !ahead.is_empty();
@@ -146,10 +137,8 @@ impl Stream {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{
-        super::testing::{Pieces, check_format, collect, decode_all, sample},
-        *,
-    };
+    use super::super::testing::{Pieces, check_format, collect, decode_all, sample};
+    use super::*;
     use crate::Format;
 
     fn skippable(length: u32) -> Vec<u8> {

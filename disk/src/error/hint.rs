@@ -18,8 +18,7 @@ impl WriteError {
             Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
             Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",
             Self::ChunkMismatch { .. } => {
-                "upload image and index again; both must come from the same call of \
-                landfall-image pack"
+                "upload image and index again; both must come from the same call of landfall-image pack"
             }
             Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
             Self::BadFormat { defect, .. } => defect.hint(),
@@ -64,8 +63,7 @@ impl WriteError {
                 "do not give the disk away: its erasure does not do what it says; write over it with level zero"
             }
             Self::KeepRefused { .. } => {
-                "name labels that exist on the disk, or use an image that leaves room for \
-                these partitions"
+                "name labels that exist on the disk, or use an image that leaves room for these partitions"
             }
             Self::TooManyKept { .. } => "keep fewer partitions on this disk",
             Self::DeviceIo { .. } | Self::Examine { .. } => "check the disk's health and the kernel log",

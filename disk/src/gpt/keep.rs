@@ -60,10 +60,7 @@ pub(crate) struct Kept {
 /// # Errors
 /// [`WriteError::KeepRefused`] naming what is there, or the device's.
 pub fn find_kept(
-    disk: &(impl ReadAt + ?Sized),
-    sector: u32,
-    labels: &[String],
-    device: &str,
+    disk: &(impl ReadAt + ?Sized), sector: u32, labels: &[String], device: &str,
 ) -> Result<Vec<KeptPartition>, WriteError> {
     let io = |source: io::Error| WriteError::DeviceIo {
         device: device.into(),

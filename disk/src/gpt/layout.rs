@@ -2,15 +2,10 @@
 
 use std::ops::Range;
 
-use super::{
-    Kept, LegacyPartition, Table, legacy_partitions,
-    place::{add_receipt, drop_receipts},
-};
-use crate::{
-    Defect, WriteError,
-    content::{Content, Refusal, decide},
-    receipt,
-};
+use super::place::{add_receipt, drop_receipts};
+use super::{Kept, LegacyPartition, Table, legacy_partitions};
+use crate::content::{Content, Refusal, decide};
+use crate::{Defect, WriteError, receipt};
 
 /// How much of the image's start must be seen to plan: the tables and the receipt's place are in it. The commit alone
 /// writes it: some boards start what stands in a fixed sector there, whatever the tables say.
@@ -103,13 +98,7 @@ impl Layout {
     /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more), around what is kept.
     /// `no_table`: the request states that it has no partition table.
     pub(crate) fn plan(
-        head: &[u8],
-        sector: u32,
-        disk_size: u64,
-        device: &str,
-        image: &str,
-        no_table: bool,
-        kept: &Kept,
+        head: &[u8], sector: u32, disk_size: u64, device: &str, image: &str, no_table: bool, kept: &Kept,
     ) -> Result<Self, WriteError> {
         let names = Names { device, image, disk_size };
         if disk_size < SMALLEST_DISK {
@@ -135,11 +124,7 @@ impl Layout {
     }
 
     fn with_table(
-        head: &[u8],
-        mut table: Table,
-        sector: u32,
-        kept: &Kept,
-        names: &Names<'_>,
+        head: &[u8], mut table: Table, sector: u32, kept: &Kept, names: &Names<'_>,
     ) -> Result<Self, WriteError> {
         let disk_size = names.disk_size;
         let bytes = u64::from(sector);

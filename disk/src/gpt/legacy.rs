@@ -149,11 +149,7 @@ impl Legacy {
     /// Each record has its partition first, counted from the record, and then the next record, counted from the extended
     /// partition's start. `number` is that of the next logical partition.
     fn follow(
-        &mut self,
-        disk: &(impl ReadAt + ?Sized),
-        extended: &LegacyPartition,
-        unit: u64,
-        number: &mut u32,
+        &mut self, disk: &(impl ReadAt + ?Sized), extended: &LegacyPartition, unit: u64, number: &mut u32,
     ) -> io::Result<()> {
         let (first, sectors) = (u64::from(extended.start), u64::from(extended.count));
         let (mut record, mut length) = (first, sectors);

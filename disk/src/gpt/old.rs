@@ -7,10 +7,8 @@
 
 use std::{io, ops::Range};
 
-use super::{
-    RECEIPT_TYPE, Table, TableError,
-    legacy::{Legacy, has_signature},
-};
+use super::legacy::{Legacy, has_signature};
+use super::{RECEIPT_TYPE, Table, TableError};
 use crate::{ReadAt, receipt};
 
 /// Which copy of the old table was found.

@@ -15,10 +15,8 @@
 use std::{borrow::Cow, fmt, fmt::Write};
 
 use landfall_api::Digest;
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, IgnoredAny, SeqAccess, Visitor},
-};
+use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{Chunk, ChunkKind, Index, IndexError, MAX_CHUNKS, MAX_INDEX_BYTES, StoredAs, check, damaged};
 

@@ -5,23 +5,17 @@
 //! that moment would have left. The flushes come after 1, 2, 4, … MiB and then after every [`EACH`] bytes: a disk that keeps nothing is noticed at
 //! once, and a good one is not slowed by flushes.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{Builder, Scope, ScopedJoinHandle},
-};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{
-    device_io,
-    manner::Manner,
-    record::{Record, STEP},
-    reread::check,
-};
+use super::device_io;
+use super::manner::Manner;
+use super::record::{Record, STEP};
+use super::reread::check;
 use crate::{WriteError, buffer::Buffer};
 
 /// A flush covers about so many bytes.
@@ -76,8 +70,7 @@ pub(super) struct Behind<'scope> {
 impl<'scope> Behind<'scope> {
     /// Starts it; `failed` is called with the error that ends it early.
     pub(super) fn start(
-        scope: &'scope Scope<'scope, '_>,
-        manner: &'scope Manner<'scope>,
+        scope: &'scope Scope<'scope, '_>, manner: &'scope Manner<'scope>,
         failed: impl FnOnce(WriteError) + Send + 'scope,
     ) -> Result<(Self, Notes), WriteError> {
         let (notes, written) = bounded(DEPTH);
@@ -109,10 +102,7 @@ impl<'scope> Behind<'scope> {
 }
 
 fn follow(
-    manner: &Manner<'_>,
-    written: &Receiver<Record>,
-    over: &dyn Fn() -> bool,
-    left: &mut Left,
+    manner: &Manner<'_>, written: &Receiver<Record>, over: &dyn Fn() -> bool, left: &mut Left,
 ) -> Result<(), WriteError> {
     let mut buffer = Buffer::new(STEP as usize);
     let (mut each, mut bytes, mut sample) = (STEP, 0, Sample { one_of: 1, seen: 0 });

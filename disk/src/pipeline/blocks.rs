@@ -3,11 +3,9 @@
 use sha2::{Digest as _, Sha256};
 
 use super::hasher::ZEROES;
-use crate::{
-    Defect, WriteError,
-    decode::Decoded,
-    index::{Chunk, ChunkKind, Index},
-};
+use crate::decode::Decoded;
+use crate::index::{Chunk, ChunkKind, Index};
+use crate::{Defect, WriteError};
 
 /// Where the check is. Bytes must come in order.
 pub(super) struct Blocks<'a> {

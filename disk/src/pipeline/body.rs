@@ -3,18 +3,13 @@
 
 use std::ops::Range;
 
-use super::{
-    Check, device_io,
-    manner::Manner,
-    writers::{Tally, Writers},
-    zeroes::is_zero,
-};
-use crate::{
-    WriteError,
-    buffer::{Buffer, Pool},
-    exact,
-    gpt::{Captured, Fate, Layout, Piece},
-};
+use super::manner::Manner;
+use super::writers::{Tally, Writers};
+use super::zeroes::is_zero;
+use super::{Check, device_io};
+use crate::buffer::{Buffer, Pool};
+use crate::gpt::{Captured, Fate, Layout, Piece};
+use crate::{WriteError, exact};
 
 /// Zero runs are joined up to this length and longer ones are cut to it, so that neither the device nor a cancel
 /// request waits long.
@@ -35,10 +30,7 @@ pub(super) struct Body<'scope, 'a> {
 
 impl<'scope, 'a> Body<'scope, 'a> {
     pub(super) fn new(
-        layout: &'a Layout,
-        manner: &'scope Manner<'scope>,
-        writers: Writers<'scope>,
-        blocks: &'a Pool,
+        layout: &'a Layout, manner: &'scope Manner<'scope>, writers: Writers<'scope>, blocks: &'a Pool,
         may_act: Check<'a>,
     ) -> Self {
         Self {

@@ -1,12 +1,9 @@
 //! Wiping a disk: the destructive start of an install, what erases the rest, and the removal of its own receipt.
 
 use super::{Order, device_io, invalidate::invalidate, unreadable};
-use crate::{
-    BlockDevice, Observer, WriteError, exact,
-    forgiving::Forgiving,
-    gpt::{Layout, Old},
-    receipt,
-};
+use crate::forgiving::Forgiving;
+use crate::gpt::{Layout, Old};
+use crate::{BlockDevice, Observer, WriteError, exact, receipt};
 
 /// Clears tables and signatures of `device`, has `erase` erase what is between them, and clears the receipt last. Whether the disk
 /// may be wiped at all is the caller's to decide first.
@@ -17,10 +14,7 @@ use crate::{
 /// # Errors
 /// [`WriteError`] of the device, of `erase` or of the order's checks; the disk is then old, or unbootable and marked.
 pub fn clear_device<T>(
-    device: &dyn BlockDevice,
-    order: &Order<'_>,
-    observer: &dyn Observer,
-    erase: impl FnOnce() -> Result<T, WriteError>,
+    device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Observer, erase: impl FnOnce() -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
     let sector = device.logical_sector();

@@ -6,16 +6,11 @@ use std::time::Duration;
 
 use landfall_api::{DiskReceipt, ReceiptState};
 
-use super::{
-    Order, device_io,
-    evidence::Evidence,
-    invalidate::{mark_error, stamped},
-};
-use crate::{
-    BlockDevice, Expectation, LogLevel, Observer, WriteError, exact,
-    gpt::{Captured, Layout, Piece},
-    receipt,
-};
+use super::evidence::Evidence;
+use super::invalidate::{mark_error, stamped};
+use super::{Order, device_io};
+use crate::gpt::{Captured, Layout, Piece};
+use crate::{BlockDevice, Expectation, LogLevel, Observer, WriteError, exact, receipt};
 
 /// Proof that the whole image was fetched, that its length and digest are the ones stated, that its decoder finished, and
 /// that its body is on stable storage. Only a finished pipeline makes one; there is no other way to a commit:
@@ -88,11 +83,7 @@ pub struct Committed {
 
 impl Verified {
     pub(super) fn new(
-        evidence: Evidence,
-        expectation: Expectation<'_>,
-        layout: Layout,
-        captured: Captured,
-        image: &str,
+        evidence: Evidence, expectation: Expectation<'_>, layout: Layout, captured: Captured, image: &str,
     ) -> Result<Self, WriteError> {
         evidence.check(expectation, layout.least_raw, image)?;
         Ok(Self { layout, captured })
@@ -100,10 +91,7 @@ impl Verified {
 }
 
 pub(super) fn put<'p>(
-    device: &dyn BlockDevice,
-    name: &str,
-    what: &str,
-    pieces: impl IntoIterator<Item = &'p Piece>,
+    device: &dyn BlockDevice, name: &str, what: &str, pieces: impl IntoIterator<Item = &'p Piece>,
 ) -> Result<(), WriteError> {
     for piece in pieces {
         exact::write(device, piece.offset, &piece.bytes).map_err(device_io(name, format!("write {what} to")))?;
@@ -136,10 +124,7 @@ pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) ->
 /// # Errors
 /// [`WriteError::DeviceIo`]; the disk stays unbootable for any firmware that wants LBA 0 in place.
 pub fn place_table(
-    device: &dyn BlockDevice,
-    name: &str,
-    backup: BackupPlaced,
-    write_receipt: impl FnOnce() -> Result<(), WriteError>,
+    device: &dyn BlockDevice, name: &str, backup: BackupPlaced, write_receipt: impl FnOnce() -> Result<(), WriteError>,
 ) -> Result<TablePlaced, WriteError> {
     let BackupPlaced(verified) = backup;
     put(device, name, "the partition table", &verified.layout.table)?;
@@ -176,10 +161,7 @@ pub(super) fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece
 /// Checks LBA 0 and the receipt, if everything is to be read back. If they are not as they were written, the disk is made not to
 /// start again: the next attempt would find the system installed.
 pub(super) fn last_read_back(
-    device: &dyn BlockDevice,
-    order: &Order<'_>,
-    layout: &Layout,
-    done: Option<&DiskReceipt>,
+    device: &dyn BlockDevice, order: &Order<'_>, layout: &Layout, done: Option<&DiskReceipt>,
 ) -> Result<(), WriteError> {
     let same = same_last(device, order, layout, done);
     if same.is_err() {
@@ -190,10 +172,7 @@ pub(super) fn last_read_back(
 }
 
 fn same_last(
-    device: &dyn BlockDevice,
-    order: &Order<'_>,
-    layout: &Layout,
-    done: Option<&DiskReceipt>,
+    device: &dyn BlockDevice, order: &Order<'_>, layout: &Layout, done: Option<&DiskReceipt>,
 ) -> Result<(), WriteError> {
     there(device, order, &[Piece { offset: 0, bytes: layout.lba0.clone() }])?;
     let Some(done) = done.filter(|_| order.read_back) else { return Ok(()) };
@@ -210,10 +189,7 @@ const KNOWN_LIMIT: Duration = Duration::from_millis(500);
 
 /// The three steps in a row; the receipt now on the disk, or why there is none.
 pub(super) fn commit(
-    device: &dyn BlockDevice,
-    verified: Verified,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, verified: Verified, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<(Option<DiskReceipt>, Option<String>), WriteError> {
     let done = stamped(&order.mark, ReceiptState::Done);
     let room = verified.layout.receipt_room.is_ok();

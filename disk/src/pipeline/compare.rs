@@ -1,36 +1,26 @@
 //! Finds what the disk already holds. It reads and hashes the disk and never relies on records: after a power cut
 //! nothing else is proof.
 
-use std::{
-    ops::Range,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use sha2::{Digest as _, Sha256};
 
 use super::{Check, TICK, meter::Meter};
-use crate::{
-    BlockDevice, WriteError,
-    buffer::Buffer,
-    gpt::{Fate, HEAD, Layout},
-    index::{Chunk, ChunkKind},
-};
+use crate::buffer::Buffer;
+use crate::gpt::{Fate, HEAD, Layout};
+use crate::index::{Chunk, ChunkKind};
+use crate::{BlockDevice, WriteError};
 
 /// Threads that read and hash.
 const THREADS: usize = 2;
 
 /// Of these chunks, those that the disk does not hold; by their numbers, ascending.
 pub(super) fn missing(
-    device: &dyn BlockDevice,
-    layout: &Layout,
-    chunks: Vec<(usize, &Chunk)>,
-    meter: &Meter<'_>,
-    may_act: Check<'_>,
+    device: &dyn BlockDevice, layout: &Layout, chunks: Vec<(usize, &Chunk)>, meter: &Meter<'_>, may_act: Check<'_>,
 ) -> Result<Vec<usize>, WriteError> {
     // What the layout treats in a special way always counts as missing, since the disk must not hold it yet.
     let plain = |chunk: &Chunk| matches!(layout.split(chunk.raw.clone()).as_slice(), [(_, Fate::Write)]);

@@ -6,19 +6,12 @@ use std::{io, thread, time::Duration};
 
 use landfall_api::{DiskReceipt, ReceiptState};
 
-use super::{
-    Order,
-    commit::{last_read_back, put, there},
-    device_io,
-    invalidate::{invalidate, mark_error, retire, stamped},
-    kept_of, unreadable,
-};
-use crate::{
-    BlockDevice, NewTable, Observer, WriteError, exact,
-    forgiving::Forgiving,
-    gpt::{Old, Piece, held_back, put_boot_code},
-    receipt, signature,
-};
+use super::commit::{last_read_back, put, there};
+use super::invalidate::{invalidate, mark_error, retire, stamped};
+use super::{Order, device_io, kept_of, unreadable};
+use crate::forgiving::Forgiving;
+use crate::gpt::{Old, Piece, held_back, put_boot_code};
+use crate::{BlockDevice, NewTable, Observer, WriteError, exact, receipt, signature};
 
 /// How long a partition may be open that nothing uses: 5 s.
 const BUSY_LOOKS: u32 = 50;
@@ -33,10 +26,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`WriteError`] of the device or of the order's checks; the disk is then old, or unbootable and marked.
 pub fn divide_device(
-    device: &dyn BlockDevice,
-    table: &NewTable,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, table: &NewTable, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let failed = |action: &str| device_io(order.device, action.to_owned());
     let sector = device.logical_sector();

@@ -4,27 +4,21 @@
 //! head → plan → invalidate → compare (what does the disk hold already?) → fetch and prove → decode in parallel →
 //! write. A chunk that arrives altered is requested again, because each chunk can be fetched alone.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread::Scope,
-    time::Instant,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
 use super::{Check, Context, body::Body, compare, evidence::Evidence, meter::Wait, spawn};
-use crate::{
-    BlockDevice, Defect, WriteError,
-    buffer::{Buffer, Pool},
-    decode::Decoded,
-    gpt::{HEAD, Layout},
-    index::{Chunk, ChunkKind, Index, MAX_CHUNK_BYTES},
-    source::ImageSource,
-};
+use crate::buffer::{Buffer, Pool};
+use crate::decode::Decoded;
+use crate::gpt::{HEAD, Layout};
+use crate::index::{Chunk, ChunkKind, Index, MAX_CHUNK_BYTES};
+use crate::source::ImageSource;
+use crate::{BlockDevice, Defect, WriteError};
 
 /// Threads that decode.
 const THREADS: usize = 2;
@@ -72,11 +66,7 @@ impl Indexed<'_> {
     /// Which chunks must be fetched; the others are zero, came completely with the head, or `compare` found them on the
     /// disk.
     pub(super) fn wanted(
-        &self,
-        device: &dyn BlockDevice,
-        layout: &Layout,
-        compare: bool,
-        may_act: Check<'_>,
+        &self, device: &dyn BlockDevice, layout: &Layout, compare: bool, may_act: Check<'_>,
     ) -> Result<Vec<usize>, WriteError> {
         let chunks = self.index.chunks.iter().enumerate();
         let data: Vec<_> = chunks.filter(|(_, chunk)| chunk.is_data() && chunk.raw.end > HEAD as u64).collect();
@@ -102,10 +92,7 @@ impl Indexed<'_> {
 
     /// Starts fetching and decoding.
     pub(super) fn start<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        source: &'scope mut dyn ImageSource,
-        wanted: &'scope [usize],
+        &'scope self, scope: &'scope Scope<'scope, '_>, source: &'scope mut dyn ImageSource, wanted: &'scope [usize],
         blocks: &Arc<Pool>,
     ) -> Result<Running, WriteError> {
         let (threads, depth) = self.shape();
@@ -135,11 +122,7 @@ impl Indexed<'_> {
     }
 
     fn fetch(
-        &self,
-        source: &mut dyn ImageSource,
-        wanted: &[usize],
-        out: &Sender<Stored>,
-        pool: &Pool,
+        &self, source: &mut dyn ImageSource, wanted: &[usize], out: &Sender<Stored>, pool: &Pool,
     ) -> Result<(), WriteError> {
         let place = |i: usize| self.index.chunks[wanted[i]].stored.clone();
         let mut at = None;
@@ -217,11 +200,7 @@ impl Indexed<'_> {
     }
 
     fn decode_all(
-        &self,
-        fetched: &Receiver<Stored>,
-        pieces: &Sender<Result<Decoded, WriteError>>,
-        stored: &Pool,
-        blocks: &Pool,
+        &self, fetched: &Receiver<Stored>, pieces: &Sender<Result<Decoded, WriteError>>, stored: &Pool, blocks: &Pool,
         decoded: &AtomicUsize,
     ) -> Result<(), WriteError> {
         let mut context = decompressor()?;
@@ -257,11 +236,7 @@ impl Indexed<'_> {
     }
 
     fn decode(
-        &self,
-        chunk: &Chunk,
-        stored: &[u8],
-        raw: &mut [u8],
-        context: &mut zstd::bulk::Decompressor<'_>,
+        &self, chunk: &Chunk, stored: &[u8], raw: &mut [u8], context: &mut zstd::bulk::Decompressor<'_>,
     ) -> Result<(), WriteError> {
         // These bytes have the digest from the index, so a failure is an error of the packer.
         let bad = |why: String| WriteError::BadFormat {
@@ -343,10 +318,7 @@ fn hand_on(pieces: &Sender<Result<Decoded, WriteError>>, blocks: &Pool, offset: 
 }
 
 fn hand_on_after_head(
-    pieces: &Sender<Result<Decoded, WriteError>>,
-    blocks: &Pool,
-    offset: u64,
-    mut bytes: Buffer,
+    pieces: &Sender<Result<Decoded, WriteError>>, blocks: &Pool, offset: u64, mut bytes: Buffer,
 ) -> bool {
     let skip = (HEAD as u64 - offset) as usize;
     let sent = if skip < bytes.len {

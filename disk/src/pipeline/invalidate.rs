@@ -5,13 +5,10 @@ use std::{io, ops::Range};
 use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{Order, device_io, unreadable};
-use crate::{
-    BlockDevice, LogLevel, Observer, WriteError, blank, exact,
-    forgiving::Forgiving,
-    gpt::{Layout, Old, Retirement},
-    receipt::{self, MarkError},
-    signature,
-};
+use crate::forgiving::Forgiving;
+use crate::gpt::{Layout, Old, Retirement};
+use crate::receipt::MarkError;
+use crate::{BlockDevice, LogLevel, Observer, WriteError, blank, exact, receipt, signature};
 
 /// What must stay while the rest is cleared, and for how long.
 struct Spared {
@@ -33,12 +30,7 @@ struct Spared {
 ///
 /// Each is flushed before the next begins. `raw`: how long the image is, if known.
 pub(super) fn invalidate(
-    device: &Forgiving<'_>,
-    layout: &Layout,
-    old: &Old,
-    order: &Order<'_>,
-    raw: Option<u64>,
-    observer: &dyn Observer,
+    device: &Forgiving<'_>, layout: &Layout, old: &Old, order: &Order<'_>, raw: Option<u64>, observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
     let flush = |what: &str| device.flush().map_err(io(&format!("flush {what}")));
@@ -114,10 +106,7 @@ pub(super) fn invalidate(
 /// Both headers. The retired one and its entries are on stable storage before the backup goes, so that one of the two is
 /// always there. `size`: the disk's when its tables were read, bytes; one that shrinks meanwhile fails.
 pub(super) fn retire(
-    device: &dyn BlockDevice,
-    old: &Old,
-    size: u64,
-    order: &Order<'_>,
+    device: &dyn BlockDevice, old: &Old, size: u64, order: &Order<'_>,
 ) -> Result<Option<Retirement>, WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
     let flush = |what: &str| device.flush().map_err(io(&format!("flush {what}")));
@@ -162,10 +151,7 @@ fn holds_table(device: &dyn BlockDevice, sector: &Range<u64>) -> bool {
 }
 
 fn write_intent(
-    device: &dyn BlockDevice,
-    layout: &Layout,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, layout: &Layout, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     (order.may_act)()?;
     let mark = stamped(&order.mark, ReceiptState::Intent);
@@ -176,11 +162,7 @@ fn write_intent(
     flushed.map_err(device_io(order.device, "flush the receipt to"))?;
     observer.log(
         LogLevel::Info,
-        &format!(
-            "the receipt with state intent is on {}; now the old content is \
-        destroyed",
-            order.device
-        ),
+        &format!("the receipt with state intent is on {}; now the old content is destroyed", order.device),
     );
     Ok(())
 }

@@ -22,10 +22,7 @@ pub(super) struct Manner<'a> {
 
 impl<'a> Manner<'a> {
     pub(super) fn new(
-        device: &'a dyn BlockDevice,
-        order: &Order<'a>,
-        meter: &'a Meter<'a>,
-        zeroes: &'a Zeroes<'a>,
+        device: &'a dyn BlockDevice, order: &Order<'a>, meter: &'a Meter<'a>, zeroes: &'a Zeroes<'a>,
         stop: &'a AtomicBool,
     ) -> Self {
         let (compare, read_back) = (order.compare, order.read_back);

@@ -28,14 +28,11 @@ mod stream;
 mod writers;
 mod zeroes;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, Builder, Scope, ScopedJoinHandle},
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use body::Body;
 pub use clear::clear_device;
@@ -55,18 +52,15 @@ pub use stream::{Content, ContentOrder, with_content};
 use writers::{Tally, Writers};
 pub(crate) use zeroes::{Zeroes, is_zero, places};
 
-use crate::{
-    BlockDevice, Defect, Format, Installed, LogLevel, Observer, WriteError,
-    buffer::Pool,
-    decode::Decoded,
-    forgiving::Forgiving,
-    gpt::{Captured, HEAD, Kept, Layout, Old},
-    index::{Index, StoredAs},
-    memory::BUFFERS,
-    proof::DetachedSignature,
-    receipt,
-    source::ImageSource,
-};
+use crate::buffer::Pool;
+use crate::decode::Decoded;
+use crate::forgiving::Forgiving;
+use crate::gpt::{Captured, HEAD, Kept, Layout, Old};
+use crate::index::{Index, StoredAs};
+use crate::memory::BUFFERS;
+use crate::proof::DetachedSignature;
+use crate::source::ImageSource;
+use crate::{BlockDevice, Defect, Format, Installed, LogLevel, Observer, WriteError, receipt};
 
 /// How often a waiting writer asks whether it may still act.
 const TICK: Duration = Duration::from_millis(100);
@@ -153,10 +147,7 @@ impl<'a> Order<'a> {
 /// # Errors
 /// [`WriteError`]; nothing is committed then, and the device is untouched if the image's head was refused.
 pub fn install(
-    device: &dyn BlockDevice,
-    source: &mut dyn ImageSource,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, source: &mut dyn ImageSource, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<Installed, WriteError> {
     if let Expectation::Index(index) = order.expectation
         && index.format == StoredAs::Zstd
@@ -199,11 +190,7 @@ pub fn install(
 
 /// The same from a packed image, of which each chunk is proven and can be had alone.
 fn install_indexed(
-    device: &dyn BlockDevice,
-    source: &mut dyn ImageSource,
-    index: &Index,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, source: &mut dyn ImageSource, index: &Index, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<Installed, WriteError> {
     let stop = AtomicBool::new(false);
     let meter = Meter::new(observer);
@@ -258,9 +245,7 @@ struct Context<'a> {
 
 /// Starts a thread of the pipeline; `what` it is called in messages.
 fn spawn<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    what: &'static str,
-    run: impl FnOnce() -> T + Send + 'scope,
+    scope: &'scope Scope<'scope, '_>, what: &'static str, run: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, WriteError> {
     let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
     started.map_err(|source| WriteError::Start { what, source })
@@ -331,11 +316,7 @@ impl Job<'_> {
 
     /// Flush, verify, read back, commit.
     fn conclude(
-        &self,
-        evidence: Evidence,
-        layout: Layout,
-        captured: Captured,
-        tally: Tally,
+        &self, evidence: Evidence, layout: Layout, captured: Captured, tally: Tally,
     ) -> Result<Installed, WriteError> {
         let Self { device, order, observer, meter, image } = self;
         meter.stage("flush");
@@ -380,9 +361,7 @@ fn next(pieces: &Pieces, meter: &Meter<'_>, may_act: Check<'_>) -> Result<Option
 
 /// Runs something that may wait long, on a thread of its own, asking meanwhile whether we may still act.
 fn watched<T: Send>(
-    may_act: Check<'_>,
-    stop: &AtomicBool,
-    run: impl FnOnce() -> Result<T, WriteError> + Send,
+    may_act: Check<'_>, stop: &AtomicBool, run: impl FnOnce() -> Result<T, WriteError> + Send,
 ) -> Result<T, WriteError> {
     thread::scope(|scope| {
         let (done, finished) = bounded(1);
@@ -396,9 +375,7 @@ fn watched<T: Send>(
                 Err(RecvTimeoutError::Timeout) => may_act().inspect_err(|_| stop.store(true, Ordering::Release))?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(WriteError::Internal(
-                        "the thread that examines the image ended without a \
-                        result"
-                            .into(),
+                        "the thread that examines the image ended without a result".into(),
                     ));
                 }
             }

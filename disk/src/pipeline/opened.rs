@@ -1,14 +1,12 @@
 //! The first look at an image: its format by content, and of formats that need it the tables.
 
 use super::{Context, Expectation};
-use crate::{
-    Defect, Format, WriteError,
-    buffer::{Buffer, Pool},
-    content::{Mistake, recognise},
-    decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2, vmdk},
-    memory::BUFFERS,
-    source::ImageSource,
-};
+use crate::buffer::{Buffer, Pool};
+use crate::content::{Mistake, recognise};
+use crate::decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2, vmdk};
+use crate::memory::BUFFERS;
+use crate::source::ImageSource;
+use crate::{Defect, Format, WriteError};
 
 /// Bytes of a buffer of stored bytes.
 pub(super) const STORED: usize = 512 * 1024;
@@ -35,9 +33,7 @@ pub(super) enum Recipe {
 impl Opened {
     /// Looks at the first bytes; of formats that need it, at the tables too.
     pub(super) fn look(
-        source: &mut dyn ImageSource,
-        wanted: Option<Format>,
-        context: Context<'_>,
+        source: &mut dyn ImageSource, wanted: Option<Format>, context: Context<'_>,
     ) -> Result<Self, WriteError> {
         let Context { image, stop, meter, memory } = context;
         let bad = |defect, reason| WriteError::BadFormat { subject: image.into(), reason, defect };

@@ -2,12 +2,10 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::{
-    blocks::Blocks,
-    evidence::Evidence,
-    hasher::Hasher,
-    queue::{Queue, Source},
-};
+use super::blocks::Blocks;
+use super::evidence::Evidence;
+use super::hasher::Hasher;
+use super::queue::{Queue, Source};
 use crate::{WriteError, decode::Decoded};
 
 /// What looks at raw bytes as they pass. They must come in order.
@@ -54,10 +52,7 @@ impl RawCheck<'_> {
 
 /// Passes pieces on, looking at each.
 pub(super) fn check_raw(
-    input: &Source<Decoded>,
-    out: &Queue<Decoded>,
-    evidence: &Receiver<Evidence>,
-    judged: &Sender<Evidence>,
+    input: &Source<Decoded>, out: &Queue<Decoded>, evidence: &Receiver<Evidence>, judged: &Sender<Evidence>,
     mut check: RawCheck<'_>,
 ) {
     for item in input {

@@ -2,20 +2,16 @@
 //! here the rest. The caches of the host are passed by where the device is opened past them; what the device's own cache
 //! holds was flushed before.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
-use super::{
-    Check, TICK,
-    behind::Left,
-    meter::Meter,
-    record::{Record, STEP},
-    reread::check,
-};
+use super::behind::Left;
+use super::meter::Meter;
+use super::record::{Record, STEP};
+use super::reread::check;
+use super::{Check, TICK};
 use crate::{BlockDevice, WriteError, buffer::Buffer};
 
 /// Reads in flight at once.
@@ -23,11 +19,7 @@ const THREADS: usize = 4;
 
 /// Reads what is left; how many bytes were read back in all.
 pub(super) fn read_rest(
-    device: &dyn BlockDevice,
-    name: &str,
-    left: Left,
-    meter: &Meter<'_>,
-    may_act: Check<'_>,
+    device: &dyn BlockDevice, name: &str, left: Left, meter: &Meter<'_>, may_act: Check<'_>,
 ) -> Result<u64, WriteError> {
     let Left { mut records, again, read } = left;
     let bytes = |records: &[Record]| records.iter().map(Record::bytes).sum::<u64>();

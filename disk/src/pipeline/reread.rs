@@ -33,15 +33,11 @@ fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::atomic::{AtomicUsize, Ordering},
-    };
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::{
-        super::record::{Record, STEP},
-        *,
-    };
+    use super::super::record::{Record, STEP};
+    use super::*;
     use crate::ReadAt;
 
     /// Zeroes; a read fails where the function says so, given its place and its length.

@@ -5,25 +5,20 @@ use std::{io, sync::Arc, thread::Scope, time::Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
 
-use super::{
-    Context, Expectation,
-    blocks::Blocks,
-    evidence::Evidence,
-    hasher::Hasher,
-    meter::{Meter, Wait},
-    opened::{Opened, Recipe, STORED, fill},
-    queue::{Queue, Source},
-    rawcheck::{RawCheck, check_raw},
-    spawn,
-};
-use crate::{
-    Defect, WriteError,
-    buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Limits, Sink, WINDOW_MAX},
-    memory::BUFFERS,
-    proof::SignatureVerifier,
-    source::ImageSource,
-};
+use super::blocks::Blocks;
+use super::evidence::Evidence;
+use super::hasher::Hasher;
+use super::meter::{Meter, Wait};
+use super::opened::{Opened, Recipe, STORED, fill};
+use super::queue::{Queue, Source};
+use super::rawcheck::{RawCheck, check_raw};
+use super::{Context, Expectation, spawn};
+use crate::buffer::{Buffer, Pool};
+use crate::decode::{DecodeError, Decoded, Input, Limits, Sink, WINDOW_MAX};
+use crate::memory::BUFFERS;
+use crate::proof::SignatureVerifier;
+use crate::source::ImageSource;
+use crate::{Defect, WriteError};
 
 /// How many buffers wait between two stages. All queues and hands together hold less than 32 MiB.
 const DEPTH: usize = 4;
@@ -68,13 +63,8 @@ impl Stages {
 
     /// Starts the threads. `in_order`: pieces come in the image's order.
     pub(super) fn start<'scope>(
-        scope: &'scope Scope<'scope, '_>,
-        opened: Opened,
-        source: &'scope mut dyn ImageSource,
-        expectation: Expectation<'scope>,
-        in_order: bool,
-        blocks: &Arc<Pool>,
-        context: Context<'scope>,
+        scope: &'scope Scope<'scope, '_>, opened: Opened, source: &'scope mut dyn ImageSource,
+        expectation: Expectation<'scope>, in_order: bool, blocks: &Arc<Pool>, context: Context<'scope>,
     ) -> Result<Self, WriteError> {
         let Context { image, meter, memory, .. } = context;
         let digest = match expectation {
@@ -155,11 +145,8 @@ fn fetch(source: &mut dyn ImageSource, start: Buffer, pool: &Pool, out: &Queue<S
 }
 
 fn hash(
-    input: &Source<Stored>,
-    out: &Queue<Stored>,
-    mut hasher: Option<Hasher>,
-    mut signature: Option<Box<dyn SignatureVerifier + '_>>,
-    meter: &Meter<'_>,
+    input: &Source<Stored>, out: &Queue<Stored>, mut hasher: Option<Hasher>,
+    mut signature: Option<Box<dyn SignatureVerifier + '_>>, meter: &Meter<'_>,
 ) {
     for item in input {
         let item = match item {

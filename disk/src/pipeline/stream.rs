@@ -1,27 +1,20 @@
 //! The raw content of a file whose stored bytes were proven before, as a stream: for readers that write no disk.
 
-use std::{
-    io::{self, BufRead, Read},
-    sync::{Arc, atomic::AtomicBool},
-    thread,
-};
+use std::io::{BufRead, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::{io, thread};
 
-use super::{
-    Check, Context, Expectation, StopOnDrop, fits_memory,
-    hasher::ZEROES,
-    meter::Meter,
-    next,
-    opened::{Opened, Recipe},
-    stages::Stages,
-    watched,
-};
-use crate::{
-    Defect, Format, Observer, WriteError,
-    buffer::{Buffer, Pool},
-    decode::Decoded,
-    memory::BUFFERS,
-    source::ImageSource,
-};
+use super::hasher::ZEROES;
+use super::meter::Meter;
+use super::opened::{Opened, Recipe};
+use super::stages::Stages;
+use super::{Check, Context, Expectation, StopOnDrop, fits_memory, next, watched};
+use crate::buffer::{Buffer, Pool};
+use crate::decode::Decoded;
+use crate::memory::BUFFERS;
+use crate::source::ImageSource;
+use crate::{Defect, Format, Observer, WriteError};
 
 /// Bytes of a piece of raw content: small enough to be in a processor's cache still when it is read.
 const PIECE: usize = 256 * 1024;
@@ -58,9 +51,7 @@ pub struct Content<'a> {
 /// # Errors
 /// [`WriteError`]: the file could not be read, or does not decompress; or `may_act` said so.
 pub fn with_content<T>(
-    source: &mut dyn ImageSource,
-    order: ContentOrder<'_>,
-    work: impl FnOnce(&mut Content<'_>) -> T,
+    source: &mut dyn ImageSource, order: ContentOrder<'_>, work: impl FnOnce(&mut Content<'_>) -> T,
 ) -> Result<T, WriteError> {
     let ContentOrder { memory, observer, may_act } = order;
     let stop = AtomicBool::new(false);

@@ -1,28 +1,19 @@
 //! The threads that write: a deep queue for the device, while decoding goes on. Each takes a whole block, leaves out what
 //! the disk already holds or can make itself, and writes the rest past the page cache.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{Scope, ScopedJoinHandle},
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{
-    behind::{Behind, Left, Notes},
-    manner::Manner,
-    spawn,
-    zeroes::is_zero,
-};
-use crate::{
-    WriteError,
-    buffer::{Buffer, Pool},
-    exact,
-};
+use super::behind::{Behind, Left, Notes};
+use super::manner::Manner;
+use super::spawn;
+use super::zeroes::is_zero;
+use crate::buffer::{Buffer, Pool};
+use crate::{WriteError, exact};
 
 /// Writes in flight at once: enough for an NVMe drive to merge and reorder, few enough to be cheap in memory.
 const THREADS: usize = 4;
@@ -74,9 +65,7 @@ pub(super) struct Tally {
 
 impl<'scope> Writers<'scope> {
     pub(super) fn start<'env>(
-        scope: &'scope Scope<'scope, 'env>,
-        manner: &'scope Manner<'scope>,
-        blocks: &Arc<Pool>,
+        scope: &'scope Scope<'scope, 'env>, manner: &'scope Manner<'scope>, blocks: &Arc<Pool>,
     ) -> Result<Self, WriteError> {
         let (jobs, queue) = bounded::<Job>(DEPTH);
         let shared = Arc::new(Shared::default());
@@ -221,12 +210,7 @@ enum Kind {
 }
 
 fn put(
-    manner: &Manner<'_>,
-    job: &Job,
-    kind: Kind,
-    range: Range<usize>,
-    written: &mut u64,
-    unchanged: &mut u64,
+    manner: &Manner<'_>, job: &Job, kind: Kind, range: Range<usize>, written: &mut u64, unchanged: &mut u64,
 ) -> Result<(), WriteError> {
     let offset = job.offset + range.start as u64;
     let length = range.len() as u64;

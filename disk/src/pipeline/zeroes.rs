@@ -1,9 +1,7 @@
 //! Zero runs: the device makes them if it can, otherwise they are written; runs that the device made are checked.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::device_io;
 use crate::{BlockDevice, WriteError, buffer::Buffer, exact};

@@ -12,11 +12,9 @@ pub use signature::{DetachedSignature, SignatureVerifier};
 
 pub(crate) use sums::digest_of;
 
-use crate::{
-    Access, Defect, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
-    pipeline::Hasher,
-    source::{Locator, fetch_whole, name_of, proven_layer, shown_name, shown_text},
-};
+use crate::pipeline::Hasher;
+use crate::source::{Locator, fetch_whole, name_of, proven_layer, shown_name, shown_text};
+use crate::{Access, Defect, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError};
 
 /// The largest file of checksums, bytes: some ten thousand lines.
 const SUMS_MAX: u64 = 1 << 20;
@@ -98,10 +96,7 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
 
 /// The digest of the layer behind the first `oci:` URL that answers and is pinned, to `stated` if something is stated.
 fn layer_of(
-    image: &Image,
-    stated: Option<&Digest>,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    image: &Image, stated: Option<&Digest>, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Option<Digest>, WriteError> {
     let mut pinned = Vec::new();
     for url in &image.urls {
@@ -124,11 +119,7 @@ fn layer_of(
 }
 
 fn from_sums(
-    image: &Image,
-    url: &str,
-    signature: Option<&Signature>,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    image: &Image, url: &str, signature: Option<&Signature>, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Resolved, WriteError> {
     let bad = |reason: String| WriteError::BadFormat { subject: shown_text(url), reason, defect: Defect::Beside };
     let names = image.urls.iter().filter_map(|url| Locator::parse(url).ok()?.file_name());
@@ -156,11 +147,7 @@ fn from_sums(
 }
 
 fn fetch_signature(
-    image: &Image,
-    stated: &Signature,
-    subject: &str,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    image: &Image, stated: &Signature, subject: &str, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<DetachedSignature, WriteError> {
     let bytes = fetch(image, &stated.url, SIGNATURE_MAX, observer, stop)?;
     DetachedSignature::read(&stated.key, &bytes)
@@ -169,11 +156,7 @@ fn fetch_signature(
 
 /// A small file beside the image. Its server gets the credentials only if it is one of the image's own servers.
 fn fetch(
-    image: &Image,
-    url: &str,
-    limit: u64,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    image: &Image, url: &str, limit: u64, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Vec<u8>, WriteError> {
     let server = Locator::parse(url)?.server().map(|server| server.origin());
     let own = |url: &String| Locator::parse(url).ok().and_then(|own| own.server()).map(|own| own.origin());

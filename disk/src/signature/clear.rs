@@ -51,10 +51,9 @@ pub(crate) fn zero_except(device: &dyn BlockDevice, range: Range<u64>, spared: &
 mod tests {
     use proptest::prelude::*;
 
-    use super::{
-        super::find::{find, tests::all_places},
-        *,
-    };
+    use super::super::find::find;
+    use super::super::find::tests::all_places;
+    use super::*;
     use crate::{ReadAt as _, RealDevice};
 
     fn device(bytes: u64) -> (tempfile::NamedTempFile, RealDevice) {

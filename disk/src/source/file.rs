@@ -1,13 +1,12 @@
 //! A file or a block device of this machine as a source.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    ops::Range,
-    os::unix::fs::FileTypeExt,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ImageSource;
 use crate::{Defect, WriteError};

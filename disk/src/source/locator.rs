@@ -1,10 +1,8 @@
 //! A URL, parsed once: which scheme it is of, its name in messages, and what is refused in it.
 
-use std::{
-    ffi::OsString,
-    os::unix::ffi::OsStringExt,
-    path::{Path, PathBuf},
-};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use reqwest::Url;
 

@@ -2,12 +2,10 @@
 //!
 //! Bytes of two servers are joined only if a digest of the whole image will show whether they belong together.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use super::ImageSource;
 use crate::{Defect, Format, LogLevel, Observer, WriteError};
@@ -49,9 +47,7 @@ pub(super) struct Mirrors<'a> {
 
 impl<'a> Mirrors<'a> {
     pub(super) fn new(
-        sources: Vec<Box<dyn ImageSource + 'a>>,
-        digest_guards: bool,
-        observer: &'a dyn Observer,
+        sources: Vec<Box<dyn ImageSource + 'a>>, digest_guards: bool, observer: &'a dyn Observer,
     ) -> Self {
         let name = sources.first().map(|source| source.name().to_owned()).unwrap_or_default();
         let mirror = |source| Mirror { source, failure: None, struck_off: false, in_place: true };

@@ -8,11 +8,10 @@ mod oci;
 mod proven;
 mod userinfo;
 
-use std::{
-    fs::File,
-    ops::Range,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::{Access, Defect, Format, Image, Observer, Proof, WriteError};
 use file::FileSource;
@@ -57,9 +56,7 @@ pub trait ImageSource: Send {
 /// # Errors
 /// [`WriteError::BadFormat`] for a URL or an access that cannot be used, [`WriteError::Start`] if no client can be made.
 pub fn open<'a>(
-    image: &Image,
-    digest_guards: bool,
-    observer: &'a dyn Observer,
+    image: &Image, digest_guards: bool, observer: &'a dyn Observer,
 ) -> Result<Box<dyn ImageSource + 'a>, WriteError> {
     let locators = image.urls.iter().map(|url| Locator::parse(url)).collect::<Result<Vec<_>, _>>()?;
     let patience = if locators.len() > 1 { Patience::among_mirrors() } else { Patience::alone() };
@@ -118,11 +115,7 @@ fn connector(locators: &[Locator], access: &Access, observer: &dyn Observer) -> 
 /// # Errors
 /// [`WriteError::BadFormat`] for more than `limit` bytes; what the source says otherwise.
 pub(crate) fn fetch_whole(
-    url: &str,
-    access: &Access,
-    limit: u64,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    url: &str, access: &Access, limit: u64, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Vec<u8>, WriteError> {
     let locator = Locator::parse(url)?;
     match &locator {

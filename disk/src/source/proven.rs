@@ -1,9 +1,8 @@
 //! A file behind a URL as a reader whose end proves its digest.
 
-use std::{
-    io::{self, Read},
-    sync::atomic::Ordering,
-};
+use std::io;
+use std::io::Read;
+use std::sync::atomic::Ordering;
 
 use landfall_api::Digest;
 
@@ -40,11 +39,7 @@ impl<'a> ProvenFile<'a> {
     /// # Errors
     /// [`WriteError::BadFormat`] for a URL that cannot be used, [`WriteError::Start`] if no client can be made.
     pub fn open(
-        url: &str,
-        digest: Digest,
-        limit: u64,
-        observer: &'a dyn Observer,
-        cancel: &'a CancelFlag,
+        url: &str, digest: Digest, limit: u64, observer: &'a dyn Observer, cancel: &'a CancelFlag,
     ) -> Result<Self, WriteError> {
         Self::open_by(url, &Access::default(), digest, limit, observer, cancel)
     }
@@ -54,12 +49,7 @@ impl<'a> ProvenFile<'a> {
     /// # Errors
     /// As [`Self::open`]
     pub fn open_by(
-        url: &str,
-        access: &Access,
-        digest: Digest,
-        limit: u64,
-        observer: &'a dyn Observer,
-        cancel: &'a CancelFlag,
+        url: &str, access: &Access, digest: Digest, limit: u64, observer: &'a dyn Observer, cancel: &'a CancelFlag,
     ) -> Result<Self, WriteError> {
         if let Locator::Oci(_) = Locator::parse(url)? {
             let reason = "oci:// can name only an image".into();

@@ -12,15 +12,11 @@ use std::{fs, fs::File, io, path::Path, thread, time::Duration};
 use landfall_api::{DiskFacts, ErrorCode, Problem};
 use nix::mount::{MntFlags, umount2};
 
-pub use self::{
-    active::read as active_devices,
-    arrays::lacking_arrays,
-    stops::{Active, ActiveDevice, ActiveMount, ActivePool, Stop},
-};
-use self::{
-    parse::{mounts, swaps},
-    stops::{idle, stops},
-};
+pub use self::active::read as active_devices;
+pub use self::arrays::lacking_arrays;
+use self::parse::{mounts, swaps};
+pub use self::stops::{Active, ActiveDevice, ActiveMount, ActivePool, Stop};
+use self::stops::{idle, stops};
 use crate::{LogLevel, Observer, sys};
 
 /// How long a device may be open that nothing uses: 5 s. A program that looks at all devices, such as blkid, may have it open.

@@ -128,8 +128,7 @@ pub(super) fn idle(active: &Active, disk: &str) -> Vec<Stop> {
 
 /// The disks and all that stands on them, and the latter from the disks up: each stands on earlier ones only.
 pub(super) fn standing<'a>(
-    active: &'a Active,
-    disks: &[&'a str],
+    active: &'a Active, disks: &[&'a str],
 ) -> Result<(BTreeSet<&'a str>, Vec<&'a ActiveDevice>), StopError> {
     let mut taken: BTreeSet<&str> = disks.iter().copied().collect();
     let mut upwards: Vec<&ActiveDevice> = Vec::new();
@@ -155,10 +154,7 @@ pub(super) fn standing<'a>(
 
 /// The stops from the top down of what stands on `first` and the other disks that are `taken`.
 fn downwards(
-    active: &Active,
-    first: &str,
-    taken: &BTreeSet<&str>,
-    upwards: &[&ActiveDevice],
+    active: &Active, first: &str, taken: &BTreeSet<&str>, upwards: &[&ActiveDevice],
 ) -> Result<Vec<Stop>, StopError> {
     let on_them = |path: &str, number: &str| {
         let is = |device: &&ActiveDevice| {
@@ -207,10 +203,7 @@ fn above<'a>(active: &'a Active, name: &'a str, names: &BTreeSet<&str>, seen: &m
 
 /// A disk that is not taken, of those that these devices are or stand on.
 fn outside<'a>(
-    active: &'a Active,
-    devices: &'a [String],
-    taken: &BTreeSet<&str>,
-    seen: &mut BTreeSet<&'a str>,
+    active: &'a Active, devices: &'a [String], taken: &BTreeSet<&str>, seen: &mut BTreeSet<&'a str>,
 ) -> Option<String> {
     devices.iter().find_map(|under| {
         if taken.contains(under.as_str()) || !seen.insert(under) {

@@ -2,11 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::{
-    Active, ActiveDevice, ActivePool, Stop, StopError,
-    parse::{mounts, swaps},
-    stops::{idle, stops},
-};
+use super::parse::{mounts, swaps};
+use super::stops::{idle, stops};
+use super::{Active, ActiveDevice, ActivePool, Stop, StopError};
 
 fn device(name: &str, under: &[&str]) -> ActiveDevice {
     let under = under.iter().map(|name| (*name).to_owned()).collect();
@@ -37,8 +35,7 @@ fn layered() -> Active {
             device("sdc", &[]),
         ],
         mounts: mounts(
-            "20 1 9:sdc / / rw - ext4 /dev/sdc rw\n\
-             21 20 0:31 / /mnt rw - btrfs /dev/mapper/crypt-home rw\n\
+            "20 1 9:sdc / / rw - ext4 /dev/sdc rw\n21 20 0:31 / /mnt rw - btrfs /dev/mapper/crypt-home rw\n\
              22 21 9:sda1 / /mnt/a\\040b rw shared:1 - vfat /dev/sda1 rw\n",
         ),
         swaps: swaps("Filename Type Size Used Priority\n/dev/sdc9 partition 1 0 -2\n"),
@@ -53,11 +50,7 @@ fn an_old_system_is_stopped_from_the_top_down() {
     assert_eq!(
         shown,
         [
-            "unmount /mnt/a b",
-            "unmount /mnt",
-            "close crypt-home",
-            "close vg0-swap",
-            "close vg0-home",
+            "unmount /mnt/a b", "unmount /mnt", "close crypt-home", "close vg0-swap", "close vg0-home",
             "stop array md127",
         ]
     );

@@ -5,13 +5,10 @@ use std::{io, iter};
 use landfall_api::WipeLevel;
 use nix::libc;
 
-use super::{
-    ata,
-    commands::{Commands, Refused},
-    kernel::takes_discards,
-    method::{Abilities, Method},
-    nvme, scsi,
-};
+use super::commands::{Commands, Refused};
+use super::kernel::takes_discards;
+use super::method::{Abilities, Method};
+use super::{ata, nvme, scsi};
 use crate::{RealDevice, WipeRequest, WriteError, pipeline::device_io};
 
 /// By which method this disk is wiped.
@@ -102,10 +99,8 @@ fn behind_scsi(disk: &dyn Commands, found: &mut Abilities) -> Result<(), Refused
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wipe::{
-        method::{NvmeFormat, Sanitize},
-        scripted::Scripted,
-    };
+    use crate::wipe::method::{NvmeFormat, Sanitize};
+    use crate::wipe::scripted::Scripted;
 
     fn abilities(disk: &Scripted, transport: &str) -> Abilities {
         let mut found = Abilities::default();
@@ -114,10 +109,7 @@ mod tests {
     }
 
     fn chosen(
-        disk: &Scripted,
-        transport: &str,
-        level: WipeLevel,
-        fallback: &[WipeLevel],
+        disk: &Scripted, transport: &str, level: WipeLevel, fallback: &[WipeLevel],
     ) -> Result<Chosen, WriteError> {
         let mut request = WipeRequest::of_tests();
         request.disk.transport = transport.into();

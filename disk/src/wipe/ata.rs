@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use super::{
-    commands::{Commands, Refused, ScsiEnd, Transfer},
-    follow::{Follow, State},
-    method::{Abilities, Method, Sanitize},
-    scsi::{sense_words, without_fault},
-};
+use super::commands::{Commands, Refused, ScsiEnd, Transfer};
+use super::follow::{Follow, State};
+use super::method::{Abilities, Method, Sanitize};
+use super::scsi::{sense_words, without_fault};
 
 /// ATA PASS-THROUGH (16).
 const PASS_THROUGH: u8 = 0x85;
@@ -231,11 +229,7 @@ fn password(enhanced: bool) -> [u8; 512] {
 }
 
 fn send(
-    disk: &dyn Commands,
-    registers: Registers,
-    data: &mut [u8],
-    protocol: Protocol,
-    limit: Duration,
+    disk: &dyn Commands, registers: Registers, data: &mut [u8], protocol: Protocol, limit: Duration,
 ) -> Result<ScsiEnd, Refused> {
     // Byte 1: protocol in bits 4:1, 48 bits in bit 0. Byte 2: bit 5 the registers are wanted afterwards, bit 3 from the disk,
     // bit 2 in blocks, bits 1:0 as many as the count says.
@@ -248,22 +242,8 @@ fn send(
     let count = if matches!(protocol, Protocol::PioOut) { 1 } else { registers.count };
     let (features, count, lba) = (registers.features.to_be_bytes(), count.to_be_bytes(), registers.lba.to_le_bytes());
     let command = [
-        PASS_THROUGH,
-        protocol_and_width,
-        flags,
-        features[0],
-        features[1],
-        count[0],
-        count[1],
-        lba[3],
-        lba[0],
-        lba[4],
-        lba[1],
-        lba[5],
-        lba[2],
-        0,
-        registers.command,
-        0,
+        PASS_THROUGH, protocol_and_width, flags, features[0], features[1], count[0], count[1], lba[3], lba[0], lba[4],
+        lba[1], lba[5], lba[2], 0, registers.command, 0,
     ];
     let transfer = match protocol {
         Protocol::NoData | Protocol::Answer => Transfer::None,

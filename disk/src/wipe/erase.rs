@@ -1,27 +1,20 @@
 //! Erasing what is between signatures, and looking whether it is gone.
 
-use std::{
-    cell::Cell,
-    ops::Range,
-    sync::mpsc::{RecvTimeoutError, channel},
-    thread,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use landfall_api::Progress;
 
-use super::{
-    ata,
-    commands::{Commands, Refused},
-    follow::Follow,
-    marks::{Marks, distinct},
-    method::Method,
-    nvme, scsi,
-};
-use crate::{
-    BlockDevice, LogLevel, Observer, Order, RECEIPT_PLACE, WriteError, exact,
-    pipeline::{Zeroes, device_io, is_zero},
-};
+use super::commands::{Commands, Refused};
+use super::follow::Follow;
+use super::marks::{Marks, distinct};
+use super::method::Method;
+use super::{ata, nvme, scsi};
+use crate::pipeline::{Zeroes, device_io, is_zero};
+use crate::{BlockDevice, LogLevel, Observer, Order, RECEIPT_PLACE, WriteError, exact};
 
 /// Discarded or zeroed between two looks whether this may go on, bytes. The slowest disks take less than a second for it.
 const STEP: u64 = 32 << 20;
@@ -39,11 +32,7 @@ const TICK: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`WriteError::EraseFailed`], [`WriteError::NotErased`], and those of the device and of the order's checks.
 pub(super) fn erase(
-    device: &dyn BlockDevice,
-    commands: &dyn Commands,
-    method: Method,
-    order: &Order<'_>,
-    observer: &dyn Observer,
+    device: &dyn BlockDevice, commands: &dyn Commands, method: Method, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<u32, WriteError> {
     let size = device.size() / u64::from(device.logical_sector()) * u64::from(device.logical_sector());
     let says = Says { observer, method, size, said: Cell::new(None) };
@@ -93,10 +82,7 @@ pub(super) fn erase(
 /// # Errors
 /// Those of `may_act`; the disk goes on all the same.
 pub(super) fn wait_for_running(
-    commands: &dyn Commands,
-    transport: &str,
-    may_act: &dyn Fn() -> Result<(), WriteError>,
-    observer: &dyn Observer,
+    commands: &dyn Commands, transport: &str, may_act: &dyn Fn() -> Result<(), WriteError>, observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     while let Some(part) = under_way(commands, transport) {
         let progress = Progress { raw_bytes: part, raw_total: 1 << 16, ..Progress::default() };
@@ -156,10 +142,7 @@ fn by_itself(commands: &dyn Commands, method: Method, order: &Order<'_>, says: &
 
 /// Does a range of the disk in steps, but for the receipt.
 fn in_steps(
-    within: Range<u64>,
-    order: &Order<'_>,
-    says: &Says<'_>,
-    act: impl Fn(Range<u64>) -> Result<(), WriteError>,
+    within: Range<u64>, order: &Order<'_>, says: &Says<'_>, act: impl Fn(Range<u64>) -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
     let mut at = within.start;
     while at < within.end {
@@ -237,23 +220,18 @@ fn shown(method: Method, done: u64, total: u64) -> Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::{Mutex, mpsc::Sender},
-    };
+    use std::io;
+    use std::sync::Mutex;
+    use std::sync::mpsc::Sender;
 
     use landfall_api::{DiskReceipt, ReceiptState};
 
     use super::*;
-    use crate::{
-        ReadAt, Unobserved,
-        receipt::tests::mark,
-        wipe::{
-            commands::{NvmeAdmin, ScsiEnd, Transfer},
-            method::{NvmeFormat, Sanitize},
-            scripted::{Scripted, Step},
-        },
-    };
+    use crate::receipt::tests::mark;
+    use crate::wipe::commands::{NvmeAdmin, ScsiEnd, Transfer};
+    use crate::wipe::method::{NvmeFormat, Sanitize};
+    use crate::wipe::scripted::{Scripted, Step};
+    use crate::{ReadAt, Unobserved};
 
     const SIZE: usize = 8 << 20;
 

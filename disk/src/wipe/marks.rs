@@ -3,10 +3,8 @@
 
 use uuid::Uuid;
 
-use crate::{
-    BlockDevice, Order, RECEIPT_PLACE, WriteError,
-    pipeline::{device_io, places},
-};
+use crate::pipeline::{device_io, places};
+use crate::{BlockDevice, Order, RECEIPT_PLACE, WriteError};
 use std::ops::Range;
 
 /// Marks on a disk.
@@ -44,10 +42,7 @@ impl Marks {
     /// # Errors
     /// [`WriteError::NotErased`] for the first mark that is still there.
     pub(super) fn gone(
-        &self,
-        device: &dyn BlockDevice,
-        order: &Order<'_>,
-        method: &'static str,
+        &self, device: &dyn BlockDevice, order: &Order<'_>, method: &'static str,
     ) -> Result<u32, WriteError> {
         let mut gone = 0;
         for at in &self.places {

@@ -20,17 +20,12 @@ use jiff::Timestamp;
 use landfall_api::{ReceiptState, WipeLevel, WipeReport};
 
 use self::abilities::Chosen;
-use crate::{
-    BlockDevice, LogLevel, Observer, Order, WipeRequest, WriteError,
-    authorise::{Decision, authorise},
-    blank, device_path,
-    forgiving::Forgiving,
-    gpt,
-    pipeline::{clear_device, unreadable},
-    receipt,
-    teardown::close_idle_on,
-    write::{known_here, mark_of, open, same_device, same_disk},
-};
+use crate::authorise::{Decision, authorise};
+use crate::forgiving::Forgiving;
+use crate::pipeline::{clear_device, unreadable};
+use crate::teardown::close_idle_on;
+use crate::write::{known_here, mark_of, open, same_device, same_disk};
+use crate::{BlockDevice, LogLevel, Observer, Order, WipeRequest, WriteError, blank, device_path, gpt, receipt};
 
 /// Checks that a disk may be wiped and supports a level that will do, and changes nothing. Of several disks, all are checked
 /// before the first is wiped. (A disk that an interrupted erasure left locked is unlocked.)

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use super::{
-    commands::{Commands, NvmeAdmin, Refused},
-    follow::{Follow, State},
-    method::{Abilities, Method, NvmeFormat, Sanitize},
-};
+use super::commands::{Commands, NvmeAdmin, Refused};
+use super::follow::{Follow, State};
+use super::method::{Abilities, Method, NvmeFormat, Sanitize};
 
 /// Identify: 06h. Get Log Page: 02h. Format NVM: 80h. Sanitize: 84h.
 const IDENTIFY: u8 = 0x06;

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use super::{
-    commands::{Commands, Refused, ScsiEnd, Transfer},
-    follow::{Follow, State},
-    method::{Abilities, Method, Sanitize},
-};
+use super::commands::{Commands, Refused, ScsiEnd, Transfer};
+use super::follow::{Follow, State};
+use super::method::{Abilities, Method, Sanitize};
 
 const SANITIZE: u8 = 0x48;
 const TEST_UNIT_READY: u8 = 0x00;

@@ -1,22 +1,17 @@
 //! Crash order: an install is recorded, every state that a power cut could leave is built and judged. At each operation
 //! everything flushed is there, and of the rest any subset of sectors, each in any version it had since.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{
-    MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old,
-    order::order,
-    replay::{replay, run},
-    watch::Watch,
-};
+use crate::common::order::order;
+use crate::common::replay::{replay, run};
+use crate::common::watch::Watch;
+use crate::common::{MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old};
 use landfall_api::ReceiptState;
+use landfall_disk::judge::{Findings, State, judge};
 use landfall_disk::{
-    Expectation, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install,
-    judge::{Findings, State, judge},
-    read_mark, what_is_there,
+    Expectation, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, install, read_mark, what_is_there,
 };
 
 const DISK: u64 = 6 * MIB;

@@ -1,28 +1,22 @@
 //! Disks that fail, lie, lose and shrink: a typed error that names the place, or success with the right bytes, and nothing
 //! is committed that is not there.
 
-use std::{
-    error::Error as _,
-    sync::{Mutex, OnceLock, atomic::Ordering},
-    time::Duration,
-};
+use std::error::Error as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
-use crate::common::{
-    MIB, MemorySource,
-    device::{DISK, Device, PHYSICAL, SECTOR, Zeroing},
-    digest,
-    formats::{bmap, qcow2},
-    gpt_image, mark, mbr_image, noise,
-    order::DEVICE,
-    packed, vmdk,
-    watch::Watch,
-};
+use crate::common::device::{DISK, Device, PHYSICAL, SECTOR, Zeroing};
+use crate::common::formats::{bmap, qcow2};
+use crate::common::order::DEVICE;
+use crate::common::watch::Watch;
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark, mbr_image, noise, packed, vmdk};
 use bzip2::{Compression, write::BzEncoder};
 use landfall_api::{DiskReceipt, ErrorCode, ReceiptState};
+use landfall_disk::judge::{Findings, State, judge};
 use landfall_disk::{
-    Expectation, Index, Installed, Order, RECEIPT_PLACE, Unobserved, WriteError, clear_device, install,
-    judge::{Findings, State, judge},
-    read_mark, what_is_there,
+    Expectation, Index, Installed, Order, RECEIPT_PLACE, Unobserved, WriteError, clear_device, install, read_mark,
+    what_is_there,
 };
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
@@ -391,17 +385,10 @@ fn a_failed_flush_ends_the_write_at_once() {
 
 /// What the flushes of an install follow, in order.
 const STEPS_FLUSHED: [&str; 11] = [
-    "the receipt to",
-    "the clearing of LBA 0 of",
-    "the clearing of the partition table of",
-    "the clearing of the backup partition table of",
-    "the clearing of the old partitions of",
-    "the clearing of both ends of",
-    "the image to",
-    "the image's first and last bytes to",
-    "the backup partition table to",
-    "the partition table and the receipt to",
-    "LBA 0 to",
+    "the receipt to", "the clearing of LBA 0 of", "the clearing of the partition table of",
+    "the clearing of the backup partition table of", "the clearing of the old partitions of",
+    "the clearing of both ends of", "the image to", "the image's first and last bytes to",
+    "the backup partition table to", "the partition table and the receipt to", "LBA 0 to",
 ];
 
 #[test]

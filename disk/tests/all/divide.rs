@@ -2,19 +2,15 @@
 
 use std::{fs, ops::Range};
 
-use crate::common::{
-    MIB, Recorder, mark, old,
-    order::order,
-    replay::{Random, replay},
-    request::persons,
-    tools,
-};
+use crate::common::order::order;
+use crate::common::replay::{Random, replay};
+use crate::common::request::persons;
+use crate::common::{MIB, Recorder, mark, old, tools};
 use landfall_api::{RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, ReceiptState};
+use landfall_disk::judge::{Findings, State, judge, signatures};
 use landfall_disk::{
     DivideRequest, Expectation, KeptPartition, NewPartition, NewTable, Order, ReadAt, Standing, TableKind, Unobserved,
-    WriteError, disk_at, divide_device, find_kept, finish_device,
-    judge::{Findings, State, judge, signatures},
-    may_divide, read_mark,
+    WriteError, disk_at, divide_device, find_kept, finish_device, may_divide, read_mark,
 };
 use uuid::Uuid;
 

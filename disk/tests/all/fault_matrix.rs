@@ -2,31 +2,21 @@
 //! that names the device and the step, or in success with the right bytes; what hangs leaves the disk as it is, and no disk
 //! is bootable and unverified. `cargo test -p landfall-disk --test all fault_matrix -- --nocapture` prints the table.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    error::Error as _,
-    fmt::Write as _,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::common::{
-    MIB, MemorySource,
-    device::Device,
-    digest, gpt_image, mark, noise,
-    order::{DEVICE, order},
-    packed,
-    script::{Operation, Region, Script, Strike, Trouble},
-};
+use crate::common::device::Device;
+use crate::common::order::{DEVICE, order};
+use crate::common::script::{Operation, Region, Script, Strike, Trouble};
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark, noise, packed};
 use landfall_api::ErrorCode;
-use landfall_disk::{
-    Expectation, Index, Order, Unobserved, WriteError, install,
-    judge::{Findings, State, judge},
-};
+use landfall_disk::judge::{Findings, State, judge};
+use landfall_disk::{Expectation, Index, Order, Unobserved, WriteError, install};
 
 const DISK: u64 = 4 * MIB;
 /// Installs under way at once: those that hang take no processor.

@@ -1,36 +1,25 @@
 //! Servers that go wrong in every way and order, against every format, proof and old disk: the disk is verified-equal or
 //! not bootable, never anything else, and success is reported only in the first case.
 
-use std::{
-    io,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use crate::common::{
-    MIB, MemorySource, Recorder, digest,
-    faults::{Fault, Faulty, fault},
-    formats::{self, Kind, Stored},
-    gpt_image, mark, noise,
-    order::order,
-    request::{persons, write_request},
-};
+use crate::common::faults::{Fault, Faulty, fault};
+use crate::common::formats::{Kind, Stored};
+use crate::common::order::order;
+use crate::common::request::{persons, write_request};
+use crate::common::{MIB, MemorySource, Recorder, digest, formats, gpt_image, mark, noise};
 use landfall_api::ReceiptState;
+use landfall_disk::judge::{Findings, State, judge};
 use landfall_disk::{
     Authority, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError,
-    WriteOutcome, WriteRequest, image_at, install,
-    judge::{Findings, State, judge},
-    read_mark, write_image,
+    WriteOutcome, WriteRequest, image_at, install, read_mark, write_image,
 };
-use proptest::{
-    prelude::*,
-    test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner},
-};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 const DISK: u64 = 8 * MIB;
 const IMAGE: u64 = 6 * MIB;

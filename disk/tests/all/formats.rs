@@ -1,15 +1,12 @@
 //! Every format, made by its own reference tool from real content, written by `write_image` and compared with the image.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
-use landfall_disk::{
-    Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings, write_image,
-};
+use landfall_disk::judge::Findings;
+use landfall_disk::{Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, image_at, write_image};
 use uuid::Uuid;
 
 const DISK: u64 = 64 * MIB;
@@ -41,10 +38,7 @@ fn image(dir: &Path) -> PathBuf {
 }
 
 fn write(
-    stored: &Path,
-    proof: Proof,
-    format: Option<Format>,
-    disk: &Path,
+    stored: &Path, proof: Proof, format: Option<Format>, disk: &Path,
 ) -> Result<WriteOutcome, landfall_disk::WriteError> {
     fs::File::create(disk).unwrap().set_len(DISK).unwrap();
     let request = WriteRequest {

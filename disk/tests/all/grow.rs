@@ -3,12 +3,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::common::{
-    MIB, Recorder,
-    device::Device,
-    gpt_disk, mbr_image,
-    replay::{Random, replay},
-};
+use crate::common::device::Device;
+use crate::common::replay::{Random, replay};
+use crate::common::{MIB, Recorder, gpt_disk, mbr_image};
 use landfall_disk::{BlockDevice, GrowError, Grown, ReadAt, Table, grow_on};
 
 const SIZE: u64 = 16 * MIB;

@@ -2,29 +2,22 @@
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
 
-use std::{
-    io::{Read, Write},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::common::{
-    MIB, digest, gpt_image,
-    request::write_request,
-    server::{range_start, serve, serve_raw},
-    watch::Watch,
-};
-use axum::{
-    body::Body,
-    http::{StatusCode, header},
-    response::IntoResponse,
-};
+use crate::common::request::write_request;
+use crate::common::server::{range_start, serve, serve_raw};
+use crate::common::watch::Watch;
+use crate::common::{MIB, digest, gpt_image};
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
+use landfall_disk::judge::Findings;
 use landfall_disk::{
-    LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at, image_at, judge::Findings,
-    read_mark, read_receipt, write_image,
+    LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at, image_at, read_mark,
+    read_receipt, write_image,
 };
 use uuid::Uuid;
 

@@ -1,14 +1,12 @@
 //! Installs from an index: every chunk proven before it is written, and only what the disk lacks fetched.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{MIB, MemorySource, Op, Recorder, gpt_image, mark, order::order, packed};
+use landfall_disk::judge::Findings;
 use landfall_disk::{
     BlockDevice, Chunk, Expectation, ImageSource, Index, Installed, Order, Unobserved, WriteError, install,
-    judge::Findings,
 };
 
 const DISK: u64 = 16 * MIB;
@@ -21,10 +19,7 @@ fn image(seed: u64) -> Vec<u8> {
 }
 
 fn run(
-    device: &dyn BlockDevice,
-    source: &mut dyn ImageSource,
-    index: &Index,
-    compare: bool,
+    device: &dyn BlockDevice, source: &mut dyn ImageSource, index: &Index, compare: bool,
 ) -> Result<Installed, WriteError> {
     let order = Order { compare, read_back: true, ..order(Expectation::Index(index), mark(b"index", DISK)) };
     install(device, source, &order, &Unobserved)

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use crate::common::{
-    MIB, Recorder, gpt_disk, gpt_image, mbr_image, old,
-    replay::run,
-    tools::{assert_table_is_whole, wipefs},
-};
+use crate::common::replay::run;
+use crate::common::tools::{assert_table_is_whole, wipefs};
+use crate::common::{MIB, Recorder, gpt_disk, gpt_image, mbr_image, old};
 use landfall_disk::{KeptPartition, WriteError, judge, kept_partitions};
 
 /// Partitions of at most 1440 KiB would be floppies to libblkid, which looks for no RAID there.

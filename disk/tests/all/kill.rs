@@ -2,29 +2,23 @@
 //! between, verified at the end, and with an index nothing is fetched that the disk held already. Killing a process says
 //! nothing about flushes: that is the crash tests' business. Skipped, loudly, where there are no loop devices.
 
-use std::{
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use crate::common::{
-    MIB, digest,
-    faults::Faulty,
-    formats::{self, Kind, Stored},
-    gpt_image, noise, packed,
-    replay::Random,
-    request::persons,
-    tools::Loop,
-    watch::Watch,
-};
+use crate::common::faults::Faulty;
+use crate::common::formats::{Kind, Stored};
+use crate::common::replay::Random;
+use crate::common::request::persons;
+use crate::common::tools::Loop;
+use crate::common::watch::Watch;
+use crate::common::{MIB, digest, formats, gpt_image, noise, packed};
 use landfall_api::{IndexSpec, ReceiptState};
+use landfall_disk::judge::{Findings, State, judge};
 use landfall_disk::{
-    BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at, image_at,
-    judge::{Findings, State, judge},
-    read_mark, write_image,
+    BlockDevice as _, Index, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at, image_at, read_mark, write_image,
 };
 
 const DISK: u64 = 8 * MIB;

@@ -2,10 +2,8 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use crate::common::{
-    MIB, digest, gpt_image,
-    request::{authority, persons, write_request},
-};
+use crate::common::request::{authority, persons, write_request};
+use crate::common::{MIB, digest, gpt_image};
 use landfall_api::ErrorCode;
 use landfall_disk::{Authority, LendRequest, Proof, Unobserved, disk_at, image_at, lend, take_back, write_image};
 use uuid::Uuid;

@@ -3,9 +3,8 @@
 use std::process::Command;
 
 use crate::common::{MIB, MemorySource, digest, gpt_image, mark, order::order, tools::Loop};
-use landfall_disk::{
-    BlockDevice, Expectation, ReadAt, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
-};
+use landfall_disk::judge::Findings;
+use landfall_disk::{BlockDevice, Expectation, ReadAt, RealDevice, Unobserved, disk_at, install, read_receipt};
 
 /// A loop device of so many bytes, and its file.
 fn of(size: u64, sector: u32) -> Result<(Loop, tempfile::NamedTempFile), String> {

@@ -2,25 +2,21 @@
 //! bytes. Without a proof the checks of the format alone decide; where a format has none, other bytes may be installed, and
 //! the table says how often. `cargo test -p landfall-disk --test all mutants -- --nocapture` prints it.
 
-use std::{
-    io::Write as _,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::common::{
-    MIB, MemorySource, device::Device, digest, formats, gpt_image, mark, mutate::mutate, order::order, replay::Random,
-};
+use crate::common::device::Device;
+use crate::common::mutate::mutate;
+use crate::common::order::order;
+use crate::common::replay::Random;
+use crate::common::{MIB, MemorySource, digest, formats, gpt_image, mark};
 use landfall_api::ErrorCode;
-use landfall_disk::{
-    Expectation, Index, Order, RECEIPT_PLACE, Unobserved, WriteError, install,
-    judge::{Findings, State, judge},
-};
+use landfall_disk::judge::{Findings, State, judge};
+use landfall_disk::{Expectation, Index, Order, RECEIPT_PLACE, Unobserved, WriteError, install};
 
 const DISK: u64 = 3 * MIB;
 /// How many mutants in all, unless `LANDFALL_MUTANTS` says another number: `scripts/test --soak` does.

@@ -2,16 +2,12 @@
 //! nothing is written. Files are made by the tools whose formats they have, where those are installed; the others are
 //! what the format's specification says of a file's first bytes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::common::{
-    MIB, digest, gpt_image, mbr_image, noise,
-    request::{persons, write_request},
-};
+use crate::common::request::{persons, write_request};
+use crate::common::{MIB, digest, gpt_image, mbr_image, noise};
 use landfall_api::ErrorCode;
 use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, image_at, write_image};
 use uuid::Uuid;

@@ -4,21 +4,15 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use crate::common::{
-    MIB, MemorySource, Recorder,
-    coverage::{choose, in_order},
-    digest, formats, gpt_image, mark, mbr_image, noise,
-    old::{self, Member},
-    order::order,
-    replay::{AfterCut, Random, Replayed},
-    tools::wipefs,
-};
+use crate::common::coverage::{choose, in_order};
+use crate::common::old::Member;
+use crate::common::order::order;
+use crate::common::replay::{AfterCut, Random, Replayed};
+use crate::common::tools::wipefs;
+use crate::common::{MIB, MemorySource, Recorder, digest, formats, gpt_image, mark, mbr_image, noise, old};
 use landfall_api::ReceiptState;
-use landfall_disk::{
-    Expectation, Index, Order, ReadAt, Unobserved, WriteError, install,
-    judge::{Findings, State, judge, signatures},
-    read_mark,
-};
+use landfall_disk::judge::{Findings, State, judge, signatures};
+use landfall_disk::{Expectation, Index, Order, ReadAt, Unobserved, WriteError, install, read_mark};
 
 const DISK: u64 = 6 * MIB;
 const SECTOR: u32 = 512;

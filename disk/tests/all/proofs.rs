@@ -1,16 +1,11 @@
 //! Files of checksums and signatures as proofs, with signatures made by gpg and minisign themselves.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::common::{
-    digest,
-    fetch::{Lines, RUN},
-    noise,
-    server::serve_content,
-};
+use crate::common::fetch::{Lines, RUN};
+use crate::common::server::serve_content;
+use crate::common::{digest, noise};
 use landfall_api::{ErrorCode, IndexSpec, SecretText, SumsSpec};
 use landfall_disk::{
     Authorization, DetachedSignature, Image, Proof, Resolved, Signature, WriteError, image_at, resolve_proof,

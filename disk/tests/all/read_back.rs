@@ -1,26 +1,17 @@
 //! Reading back while writing goes on: what is read was flushed before, what is wrong ends the write at once, and what is
 //! lost later is found all the same.
 
-use std::{
-    io,
-    ops::Range,
-    sync::{
-        Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use crate::common::{
-    MIB, MemorySource,
-    device::{eio, overlap},
-    digest, gpt_image, mark,
-    order::order,
-};
-use landfall_disk::{
-    BlockDevice, Expectation, ImageSource, Installed, Order, ReadAt, Unobserved, WriteError, install, judge::Findings,
-};
+use crate::common::device::{eio, overlap};
+use crate::common::order::order;
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark};
+use landfall_disk::judge::Findings;
+use landfall_disk::{BlockDevice, Expectation, ImageSource, Installed, Order, ReadAt, Unobserved, WriteError, install};
 
 const DISK: u64 = 32 * MIB;
 /// No wait is longer.

@@ -2,19 +2,15 @@
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use crate::common::{
-    digest,
-    fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
-    server::{serve_content, serve_raw},
-};
+use crate::common::digest;
+use crate::common::fetch::{Lines, RUN, content, dead, fetch, image_at, read_on};
+use crate::common::server::{serve_content, serve_raw};
 use landfall_api::{ErrorCode, SecretText};
 use landfall_disk::{
     Access, Authorization, CancelFlag, Format, Proof, Resolved, RootLayer, open_source, resolve_proof, root_layers,

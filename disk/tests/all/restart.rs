@@ -3,17 +3,11 @@
 
 use std::ops::Range;
 
-use crate::common::{
-    MIB, Recorder, gpt_image, old,
-    replay::{Random, replay, run},
-    tools,
-};
+use crate::common::replay::{Random, replay, run};
+use crate::common::{MIB, Recorder, gpt_image, old, tools};
 use landfall_api::ReceiptState;
-use landfall_disk::{
-    ReadAt,
-    judge::{Findings, State, judge, signatures},
-    read_mark,
-};
+use landfall_disk::judge::{Findings, State, judge, signatures};
+use landfall_disk::{ReadAt, read_mark};
 
 /// For old partitions that reach beyond the image and are not at the disk's own ends.
 const BIG: u64 = 9 * MIB;
@@ -59,13 +53,7 @@ fn frozen(disk: &dyn ReadAt) -> Vec<u8> {
 
 /// After a finished install: the image's partitions and the kept ones byte for byte, and no signature left elsewhere.
 fn assert_finished(
-    disk: &[u8],
-    sector: u32,
-    image: &[u8],
-    old: &[u8],
-    parts: &[Range<u64>],
-    keep: &[String],
-    case: &str,
+    disk: &[u8], sector: u32, image: &[u8], old: &[u8], parts: &[Range<u64>], keep: &[String], case: &str,
 ) {
     let found = Findings::of(&disk, sector).unwrap();
     assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some(), "{case}");

@@ -1,9 +1,7 @@
 //! What stops a write before its first byte: a disk that appears meanwhile, and a check that writes nothing.
 
-use crate::common::{
-    MIB, digest, gpt_image,
-    request::{persons, write_request},
-};
+use crate::common::request::{persons, write_request};
+use crate::common::{MIB, digest, gpt_image};
 use landfall_api::{ErrorCode, WipeLevel};
 use landfall_disk::{
     Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, image_at, may_write,

@@ -2,21 +2,15 @@
 //!
 //! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
-    thread,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use crate::common::{
-    fetch::{Lines, RUN, content, dead, fetch, image_at, read_on},
-    noise,
-    server::{answer, range_start, serve_content, serve_raw},
-};
+use crate::common::fetch::{Lines, RUN, content, dead, fetch, image_at, read_on};
+use crate::common::noise;
+use crate::common::server::{answer, range_start, serve_content, serve_raw};
 use landfall_api::{ErrorCode, SecretText};
 use landfall_disk::{Authorization, Format, WriteError, open_source};
 

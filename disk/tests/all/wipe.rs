@@ -2,11 +2,9 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use crate::common::{
-    MIB, gpt_image, noise,
-    request::{authority, persons},
-    watch::Watch,
-};
+use crate::common::request::{authority, persons};
+use crate::common::watch::Watch;
+use crate::common::{MIB, gpt_image, noise};
 use landfall_api::{ErrorCode, Progress, ReceiptState, WipeLevel};
 use landfall_disk::{Unobserved, WipeRequest, disk_at, may_wipe, read_receipt, wipe_disk};
 use uuid::Uuid;

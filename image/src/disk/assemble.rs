@@ -1,25 +1,22 @@
 //! Assembles the parts, compresses the disk and writes its manifest.
 
-use std::{
-    fs::{self, File},
-    io::{self, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use gpt::{GptError, partition_types};
 use serde::Serialize;
 
-use super::{
-    filesystem::{FileSystem, MountError, RootFs},
-    grub::{self, GrubError},
-    layout::{Extent, Layout, Sector},
-    seed::Seed,
-    tools::{self, ToolError},
-};
-use crate::{
-    digest::Hashing,
-    output::{self, AtomicFile, OutputError},
-};
+use super::filesystem::{FileSystem, MountError, RootFs};
+use super::grub::GrubError;
+use super::layout::{Extent, Layout, Sector};
+use super::seed::Seed;
+use super::tools::ToolError;
+use super::{grub, tools};
+use crate::digest::Hashing;
+use crate::output;
+use crate::output::{AtomicFile, OutputError};
 
 /// Name of the compressed disk.
 pub const STORED: &str = "disk.img.zst";
@@ -168,11 +165,7 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
 }
 
 fn make_root(
-    recipe: &Recipe<'_>,
-    layout: &Layout,
-    uuid: uuid::Uuid,
-    disk: &mut AtomicFile,
-    work: &Path,
+    recipe: &Recipe<'_>, layout: &Layout, uuid: uuid::Uuid, disk: &mut AtomicFile, work: &Path,
 ) -> Result<(), AssembleError> {
     let path = disk.temporary().to_owned();
     let hash_seed = recipe.seed.uuid("directory hash");

@@ -1,16 +1,13 @@
 //! The file systems of the root and of a separate `/var`.
 
-use std::{
-    ffi::{OsStr, OsString},
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::{
-    layout::Extent,
-    tools::{self, ToolError},
-};
+use super::layout::Extent;
+use super::tools;
+use super::tools::ToolError;
 
 /// The subvolume that Debian's installer puts the system into, and the one beside it for `/home`.
 const ROOT_SUBVOLUME: &str = "@rootfs";

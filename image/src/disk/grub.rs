@@ -7,16 +7,13 @@
 //! Both images have the prefix `(,gpt3)/boot/grub`: GRUB fills in the disk it was itself loaded from, so a second disk
 //! that holds the same image (and so the same UUIDs) is never mistaken for it. Only if it has no root are others searched.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::{
-    filesystem::RootFs,
-    layout::{Extent, ROOT_NUMBER, Sector},
-    tools::{self, ToolError},
-};
+use super::filesystem::RootFs;
+use super::layout::{Extent, ROOT_NUMBER, Sector};
+use super::tools;
+use super::tools::ToolError;
 
 /// Bytes of a sector of the disks that a BIOS starts.
 const SECTOR: u64 = Sector::Bytes512.bytes();
@@ -36,32 +33,9 @@ const SEGMENT: u16 = 0x820;
 
 /// Everything the embedded configuration and a Debian grub.cfg use, so that no module file is needed on the disk.
 const MODULES: &[&str] = &[
-    "all_video",
-    "cat",
-    "configfile",
-    "echo",
-    "fat",
-    "gzio",
-    "halt",
-    "help",
-    "linux",
-    "loadenv",
-    "ls",
-    "minicmd",
-    "normal",
-    "part_gpt",
-    "part_msdos",
-    "probe",
-    "reboot",
-    "regexp",
-    "search",
-    "search_fs_uuid",
-    "search_label",
-    "serial",
-    "sleep",
-    "terminal",
-    "test",
-    "true",
+    "all_video", "cat", "configfile", "echo", "fat", "gzio", "halt", "help", "linux", "loadenv", "ls", "minicmd",
+    "normal", "part_gpt", "part_msdos", "probe", "reboot", "regexp", "search", "search_fs_uuid", "search_label",
+    "serial", "sleep", "terminal", "test", "true",
 ];
 const BIOS_MODULES: &[&str] = &["biosdisk", "vga_text"];
 const EFI_MODULES: &[&str] = &["efi_gop", "chain"];
@@ -124,10 +98,7 @@ pub struct Bios {
 /// # Errors
 /// grub-mkimage or its inputs are missing or fail.
 pub fn prepare(
-    platforms: &Path,
-    work: &Path,
-    (root_fs, root_uuid): (RootFs, uuid::Uuid),
-    bios_place: Option<Extent>,
+    platforms: &Path, work: &Path, (root_fs, root_uuid): (RootFs, uuid::Uuid), bios_place: Option<Extent>,
 ) -> Result<Grub, GrubError> {
     let config = work.join("early.cfg");
     // Read by GRUB's rescue parser, which knows variables but no `if`. `$root` is the own disk's, taken first as a hint.

@@ -1,17 +1,13 @@
 //! Where everything lies on the disk.
 
-use std::{
-    collections::BTreeMap,
-    io::{Read, Seek, Write},
-};
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, Write};
 
-use gpt::{
-    GptConfig, GptError,
-    disk::LogicalBlockSize,
-    mbr::ProtectiveMBR,
-    partition::Partition,
-    partition_types::{self, Type},
-};
+use gpt::disk::LogicalBlockSize;
+use gpt::mbr::ProtectiveMBR;
+use gpt::partition::Partition;
+use gpt::partition_types::Type;
+use gpt::{GptConfig, GptError, partition_types};
 
 use super::seed::Seed;
 
@@ -115,10 +111,7 @@ impl Layout {
     /// # Errors
     /// The device fails or has the wrong size.
     pub fn write_table<D: Read + Write + Seek + std::fmt::Debug>(
-        &self,
-        device: D,
-        seed: &Seed,
-        root_type: Type,
+        &self, device: D, seed: &Seed, root_type: Type,
     ) -> Result<D, GptError> {
         let mut table = GptConfig::new()
             .writable(true)

@@ -1,10 +1,8 @@
 //! Runs the file-system and GRUB tools for which there is no Rust crate; an error contains the tool's message.
 
-use std::{
-    ffi::OsStr,
-    io,
-    process::{Command, Output},
-};
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Command, Output};
 
 /// Debian package of each tool, for the hint when it is missing.
 const PACKAGES: &[(&str, &str)] = &[

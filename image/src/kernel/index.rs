@@ -45,10 +45,9 @@ pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>) -> Index {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{resolve::resolve, testing::FakeTree},
-        *,
-    };
+    use super::super::resolve::resolve;
+    use super::super::testing::FakeTree;
+    use super::*;
 
     #[test]
     fn the_index_names_exactly_what_is_packed() {

@@ -1,11 +1,9 @@
 //! The `.modinfo` section: NUL-separated `key=value` strings (kernel: include/linux/module.h, MODULE_INFO).
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection, ReadCache};
 

@@ -1,10 +1,8 @@
 //! An unpacked kernel package: the kernel, its version, its modules and what is built in.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::modinfo::{self, ModInfo, ModInfoError, canonical};
 

@@ -1,17 +1,14 @@
 //! Where the disk's bytes come from: a file with holes, or a compressed stream; distinguished by content.
 
-use std::{
-    fs::File,
-    io::{self, BufReader, Cursor, Read},
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::fs::File;
+use std::io;
+use std::io::{BufReader, Cursor, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use liblzma::{read::XzDecoder, stream};
-use nix::{
-    errno::Errno,
-    unistd::{Whence, lseek},
-};
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 
 /// Stands for the standard input.
 const STDIN: &str = "-";

@@ -54,11 +54,7 @@ pub(super) fn compressor(level: i32) -> io::Result<Compressor<'static>> {
 /// Reads `source` to its end and gives every chunk to `take`, in order. In memory are `threads` + 2 chunks and as many
 /// frames at most.
 pub(super) fn run<E>(
-    mut source: Source,
-    chunk: usize,
-    level: i32,
-    threads: NonZeroUsize,
-    mut take: impl FnMut(&Next) -> Result<(), E>,
+    mut source: Source, chunk: usize, level: i32, threads: NonZeroUsize, mut take: impl FnMut(&Next) -> Result<(), E>,
 ) -> Result<(), Failure<E>> {
     let window = threads.get().saturating_add(2);
     let (buffers, free) = bounded(window);
@@ -100,10 +96,7 @@ pub(super) fn run<E>(
 
 /// Ends at the source's end, at its first error, or when the receiver has gone.
 fn read_all(
-    source: &mut Source,
-    chunk: usize,
-    free: &Receiver<Vec<u8>>,
-    jobs: &Sender<(Vec<u8>, Sender<Reply>)>,
+    source: &mut Source, chunk: usize, free: &Receiver<Vec<u8>>, jobs: &Sender<(Vec<u8>, Sender<Reply>)>,
     order: &Sender<Queued>,
 ) {
     let mut spare = None;

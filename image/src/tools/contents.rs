@@ -1,19 +1,16 @@
 //! What a layer consists of: programs with their loader and libraries, other files, and texts. Collected first, written once.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::{self, File, Permissions},
-    io,
-    os::unix::fs::{PermissionsExt as _, symlink},
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{ToolsManifest, ToolsProgram};
 
-use super::{
-    elf::{self, Elf},
-    packages::{Found, Packages, plain},
-};
+use super::elf;
+use super::elf::Elf;
+use super::packages::{Found, Packages, plain};
 
 /// A part of a layer is missing or unusable.
 #[derive(Debug, thiserror::Error)]
@@ -194,10 +191,7 @@ impl<'a> Contents<'a> {
     /// # Errors
     /// The path, and the system's error.
     pub(super) fn write<'d>(
-        &self,
-        root: &Path,
-        directories: impl Iterator<Item = &'d &'d str>,
-        links: &[(&str, &str)],
+        &self, root: &Path, directories: impl Iterator<Item = &'d &'d str>, links: &[(&str, &str)],
     ) -> Result<u64, (PathBuf, io::Error)> {
         let at = |path: &Path| root.join(path);
         for directory in directories {

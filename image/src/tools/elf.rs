@@ -1,9 +1,7 @@
 //! What a program or library needs at run time, by its own dynamic section.
 
-use object::{
-    Endianness, elf,
-    read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
-};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, elf};
 
 /// What an ELF file says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

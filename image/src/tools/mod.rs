@@ -8,41 +8,24 @@ mod contents;
 mod elf;
 mod packages;
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{ToolsManifest, message::ToolsLayer};
 use serde::Serialize;
 
 use self::{contents::Contents, packages::Packages};
 pub use self::{contents::ContentsError, packages::PackagesError};
-use crate::{
-    digest::Hashing,
-    disk::tools::{ToolError, run},
-    kernel::{KernelTree, ResolveError, index, resolve},
-    output::{AtomicFile, OutputError},
-};
+use crate::digest::Hashing;
+use crate::disk::tools::{ToolError, run};
+use crate::kernel::{KernelTree, ResolveError, index, resolve};
+use crate::output::{AtomicFile, OutputError};
 
 /// Programs of the actions that there are. The first name of each is what a package has; links lead to others.
 pub const PROGRAMS: &[&str] = &[
-    "mke2fs",
-    "mkfs.ext4",
-    "resize2fs",
-    "mkfs.xfs",
-    "xfs_growfs",
-    "mkfs.btrfs",
-    "btrfs",
-    "mkfs.fat",
-    "mkfs.vfat",
-    "mkswap",
-    "wipefs",
-    "mdadm",
-    "lvm",
-    "cryptsetup",
-    "nvme",
+    "mke2fs", "mkfs.ext4", "resize2fs", "mkfs.xfs", "xfs_growfs", "mkfs.btrfs", "btrfs", "mkfs.fat", "mkfs.vfat",
+    "mkswap", "wipefs", "mdadm", "lvm", "cryptsetup", "nvme",
 ];
 
 /// Libraries that no program names, because the C library opens it by itself when a thread ends (glibc: pthread_exit(3)).
@@ -53,30 +36,9 @@ pub const FILES: &[&str] = &["etc/mke2fs.conf"];
 
 /// Kernel modules of storage that boot images leave out: what needs them is never the way to the coordinator.
 pub const MODULES: &[&str] = &[
-    "md_mod",
-    "raid0",
-    "raid1",
-    "raid10",
-    "raid456",
-    "dm_mod",
-    "dm_crypt",
-    "dm_mirror",
-    "dm_snapshot",
-    "xts",
-    "cbc",
-    "aes_generic",
-    "aesni_intel",
-    "sha256_generic",
-    "sha512_generic",
-    "algif_skcipher",
-    "algif_hash",
-    "ext4",
-    "xfs",
-    "btrfs",
-    "vfat",
-    "nls_cp437",
-    "nls_ascii",
-    "nls_utf8",
+    "md_mod", "raid0", "raid1", "raid10", "raid456", "dm_mod", "dm_crypt", "dm_mirror", "dm_snapshot", "xts", "cbc",
+    "aes_generic", "aesni_intel", "sha256_generic", "sha512_generic", "algif_skcipher", "algif_hash", "ext4", "xfs",
+    "btrfs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8",
 ];
 
 /// zstd's level: packed once, fetched often.

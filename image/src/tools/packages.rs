@@ -1,9 +1,7 @@
 //! The Debian packages that a layer is made from: each unpacked (`dpkg-deb -x`) to a directory named PACKAGE_VERSION.
 
-use std::{
-    fs, io,
-    path::{Component, Path, PathBuf},
-};
+use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
 /// Where programs are.
 const PROGRAMS: [&str; 2] = ["usr/sbin", "usr/bin"];

@@ -123,10 +123,7 @@ fn what_is_missing_is_named_and_nothing_is_made() {
     fs::remove_file(site.at("packages/libc6_2.36/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
     let error = site.pack("layer").unwrap_err().to_string();
     let all = [
-        "the program mdadm",
-        "the library libc.so.6, which /usr/bin/sh needs",
-        "the file etc/mke2fs.conf",
-        "--packages",
+        "the program mdadm", "the library libc.so.6, which /usr/bin/sh needs", "the file etc/mke2fs.conf", "--packages",
     ];
     assert!(all.iter().all(|one| error.contains(one)), "{error}");
     site.programs.remove("mdadm");

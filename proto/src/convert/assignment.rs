@@ -1,10 +1,7 @@
 //! Assignments.
 
-use landfall_api::{
-    ActionOutcome, When,
-    message::{ActionRef, AssignedAction, Assignment, KnownResult, Retry, Start, ToolsLayer},
-    stages,
-};
+use landfall_api::message::{ActionRef, AssignedAction, Assignment, KnownResult, Retry, Start, ToolsLayer};
+use landfall_api::{ActionOutcome, When, stages};
 
 use super::{ConvertError, Within as _, codec::*};
 use crate::v1;
@@ -171,10 +168,8 @@ impl From<KnownResult> for v1::KnownResult {
 pub(super) mod tests {
     use std::{collections::HashMap, time::Duration};
 
-    use landfall_api::{
-        ImageProof,
-        message::{ActionKind, ToAgent},
-    };
+    use landfall_api::ImageProof;
+    use landfall_api::message::{ActionKind, ToAgent};
     use uuid::Uuid;
 
     use super::*;

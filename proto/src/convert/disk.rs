@@ -1,9 +1,7 @@
 //! Disks, and the receipts on them.
 
-use landfall_api::{
-    DiskId, DiskReceipt, Receipt, ReceiptState,
-    message::{DiskReport, UnreadableDisk},
-};
+use landfall_api::message::{DiskReport, UnreadableDisk};
+use landfall_api::{DiskId, DiskReceipt, Receipt, ReceiptState};
 
 use super::{ConvertError, codec::*};
 use crate::v1;

@@ -1,15 +1,11 @@
 //! Enrolment.
 
-use landfall_api::{
-    SecretText,
-    message::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof},
-};
+use landfall_api::SecretText;
+use landfall_api::message::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
 
-use super::{
-    ConvertError, Within as _,
-    codec::*,
-    facts::{facts, facts_to_wire},
-};
+use super::codec::*;
+use super::facts::{facts, facts_to_wire};
+use super::{ConvertError, Within as _};
 use crate::v1::{self, enroll_request::Proof as WireProof, enroll_response::Outcome};
 
 impl TryFrom<v1::EnrollRequest> for EnrollRequest {

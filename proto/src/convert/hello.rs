@@ -1,9 +1,7 @@
 //! The first message of a session, and the answer to it.
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{ActionRef, Hello, Refusal, Welcome},
-};
+use landfall_api::message::{ActionRef, Hello, Refusal, Welcome};
+use landfall_api::{ErrorCode, Problem};
 
 use super::codec::*;
 use crate::v1;
@@ -36,10 +34,8 @@ codec! {
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::{
-        DiskId,
-        message::{Identity, UnreadableDisk},
-    };
+    use landfall_api::DiskId;
+    use landfall_api::message::{Identity, UnreadableDisk};
     use uuid::Uuid;
 
     use super::*;

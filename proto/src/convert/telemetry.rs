@@ -1,9 +1,7 @@
 //! Progress and log lines.
 
-use landfall_api::{
-    Progress,
-    message::{ActionRef, LogLine, Telemetry},
-};
+use landfall_api::Progress;
+use landfall_api::message::{ActionRef, LogLine, Telemetry};
 
 use super::{ConvertError, codec::*};
 use crate::v1::{self, telemetry_request::Item};

@@ -1,17 +1,13 @@
 //! What the agent and the worker of the tools layer say to each other.
 
-use landfall_api::{
-    DiskFacts,
-    message::{
-        Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
-    },
+use landfall_api::DiskFacts;
+use landfall_api::message::{
+    Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
 };
 
 use super::{ConvertError, Within as _, codec::*};
-use crate::{
-    v1,
-    worker::{self, report::Report as Wire},
-};
+use crate::worker::report::Report as Wire;
+use crate::{v1, worker};
 
 impl TryFrom<worker::Job> for WorkerJob {
     type Error = ConvertError;
@@ -118,16 +114,12 @@ impl From<WorkerReport> for worker::Report {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{
-        DiskId, ErrorCode, Problem, Progress,
-        message::{ActionResult, CloudInitResult, LogLevel},
-    };
+    use landfall_api::message::{ActionResult, CloudInitResult, LogLevel};
+    use landfall_api::{DiskId, ErrorCode, Problem, Progress};
 
     use super::*;
-    use crate::convert::{
-        assignment::tests::wire as assignment,
-        testing::{refused, survives},
-    };
+    use crate::convert::assignment::tests::wire as assignment;
+    use crate::convert::testing::{refused, survives};
 
     fn job() -> WorkerJob {
         let mut run = assignment();
@@ -158,9 +150,8 @@ mod tests {
 
     #[test]
     fn a_job_keeps_no_secrets_of_other_actions() {
-        use landfall_api::{
-            Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
-        };
+        use landfall_api::message::ActionKind;
+        use landfall_api::{Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource};
         let unpack = |token: &str| {
             let access = ImageAccess {
                 authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use landfall_api::message::{ActionKind, ActionResult, AssignedAction, Assignment, EventBody, KnownResult, Start};
 use landfall_api::{
     ActionOutcome, Awaited, Http, HttpMethod, HttpResult, ImageAccess, KeepBody, SecretText, Wait, WaitResult, When,
-    message::{ActionKind, ActionResult, AssignedAction, Assignment, EventBody, KnownResult, Start},
 };
 
 use super::{action, assigned, assignment};

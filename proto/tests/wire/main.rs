@@ -9,18 +9,18 @@ mod worker;
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
+use landfall_api::message::{
+    Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
+    DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
+    LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry, ToAgent,
+    ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
+};
 use landfall_api::{
     BootPolicy, Digest, DiskId, DiskReceipt, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, FirmwareSpec,
     HoldSpec, Ignition, IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource,
     IndexSpec, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, LoaderSpec, PowerOffSpec, Problem, Progress,
     RebootSpec, Receipt, ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
     WipeLevel, WipeReport, WipeSpec,
-    message::{
-        Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
-        DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
-        LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry, ToAgent,
-        ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
-    },
 };
 use landfall_golden as golden;
 use landfall_proto::{ConvertError, v1};

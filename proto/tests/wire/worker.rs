@@ -1,9 +1,9 @@
 //! Actions of the worker that change an installed system, as they are sent and as they end.
 
+use landfall_api::message::{ActionKind, ActionResult};
 use landfall_api::{
     DiskId, GrowRootResult, GrowRootSpec, RunContainerResult, RunContainerSpec, SizeSpec, SystemIdentityResult,
     SystemIdentitySpec,
-    message::{ActionKind, ActionResult},
 };
 
 /// With every field.

@@ -4,10 +4,8 @@
 //! `LANDFALL_BLESS=1 cargo test …` writes the files anew instead of comparing. The store and the backup below `store/` are
 //! not written by that: later versions must go on reading what an earlier one wrote.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Where a recorded file is; `name` is a path below this crate's directory. It is looked for from the crate whose tests run,
 /// not where this crate was compiled: clones share one build, and a test of one clone must not read another.

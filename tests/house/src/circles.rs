@@ -7,10 +7,8 @@
 mod module;
 mod names;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
 

@@ -5,14 +5,8 @@ use std::collections::BTreeMap;
 
 /// Code that decides by a phase, a condition or a lease has to name one of these.
 const ANSWERS: [&str; 8] = [
-    "WorkflowPhase::",
-    "MachinePhase::",
-    "ConditionType::",
-    "ConditionStatus::",
-    "phase.is_terminal()",
-    "derive::set(",
-    "derive::holds(",
-    ".leased",
+    "WorkflowPhase::", "MachinePhase::", "ConditionType::", "ConditionStatus::", "phase.is_terminal()", "derive::set(",
+    "derive::holds(", ".leased",
 ];
 
 /// The lines of the coordinator, outside the machine crate and tests, that answer such a question themselves: path, line number

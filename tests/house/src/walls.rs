@@ -1,10 +1,8 @@
 //! Which crate may know which.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::Context as _;
 use serde::Deserialize;
@@ -27,21 +25,8 @@ const RUNTIMES: &[&str] =
 
 /// Those, and what writes logs, keeps a store or opens a connection.
 const IMPURE: &[&str] = &[
-    "tokio",
-    "tonic",
-    "hyper",
-    "axum",
-    "reqwest",
-    "async-std",
-    "smol",
-    "async-executor",
-    "async-io",
-    "mio",
-    "futures-executor",
-    "prost",
-    "tracing",
-    "rusqlite",
-    "nix",
+    "tokio", "tonic", "hyper", "axum", "reqwest", "async-std", "smol", "async-executor", "async-io", "mio",
+    "futures-executor", "prost", "tracing", "rusqlite", "nix",
 ];
 
 /// Every crate of the workspace, from what knows nothing to what knows most. One that is not here is an error.
@@ -72,12 +57,7 @@ pub const WALLS: &[Wall] = &[
     Wall {
         name: "landfall-coordinator",
         may: &[
-            "landfall-api",
-            "landfall-boot",
-            "landfall-edge",
-            "landfall-machine",
-            "landfall-proto",
-            "landfall-store",
+            "landfall-api", "landfall-boot", "landfall-edge", "landfall-machine", "landfall-proto", "landfall-store",
         ],
         tests: &["landfall-session"],
         never: &[],
@@ -115,15 +95,8 @@ pub const WALLS: &[Wall] = &[
         name: "landfall-corpora",
         may: &[],
         tests: &[
-            "landfall-agent-fuzz",
-            "landfall-api",
-            "landfall-boot",
-            "landfall-coordinator",
-            "landfall-coordinator-fuzz",
-            "landfall-disk",
-            "landfall-disk-fuzz",
-            "landfall-proto",
-            "landfall-store",
+            "landfall-agent-fuzz", "landfall-api", "landfall-boot", "landfall-coordinator",
+            "landfall-coordinator-fuzz", "landfall-disk", "landfall-disk-fuzz", "landfall-proto", "landfall-store",
             "landfall-unpack",
         ],
         never: &[],

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use landfall_house::{
-    ceilings::{self, Counts},
-    circles, methods, paths, questions, tree, walls, words,
-};
+use landfall_house::ceilings::Counts;
+use landfall_house::{ceilings, circles, methods, paths, questions, tree, walls, words};
 
 /// No file of Rust may be longer.
 const MAX_LINES: usize = 500;

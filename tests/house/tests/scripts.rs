@@ -1,43 +1,17 @@
 //! What the scripts promise, tried with programs of the system replaced: `scripts/setup` removes nothing, and a part of
 //! `scripts/test` that fails stops no other.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use landfall_house::tree;
 
 /// What the scripts themselves are made of.
 const REAL: [&str; 26] = [
-    "basename",
-    "bash",
-    "cat",
-    "chmod",
-    "cut",
-    "date",
-    "dirname",
-    "du",
-    "env",
-    "find",
-    "flock",
-    "grep",
-    "head",
-    "ls",
-    "mkdir",
-    "mktemp",
-    "mv",
-    "rm",
-    "sed",
-    "sha256sum",
-    "sleep",
-    "sort",
-    "tail",
-    "tee",
-    "touch",
-    "tr",
+    "basename", "bash", "cat", "chmod", "cut", "date", "dirname", "du", "env", "find", "flock", "grep", "head", "ls",
+    "mkdir", "mktemp", "mv", "rm", "sed", "sha256sum", "sleep", "sort", "tail", "tee", "touch", "tr",
 ];
 
 /// A folder of programs that stands for the system's, and a cache.

@@ -108,11 +108,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Timeout`] with the workflow as it was last seen.
     pub async fn wait_workflow(
-        &self,
-        name: &str,
-        what: &str,
-        limit: Duration,
-        wanted: impl Fn(&Workflow) -> bool,
+        &self, name: &str, what: &str, limit: Duration, wanted: impl Fn(&Workflow) -> bool,
     ) -> Result<Workflow, LabError> {
         self.wait(Kind::Workflow, name, what, limit, wanted).await
     }
@@ -122,22 +118,13 @@ impl Api {
     /// # Errors
     /// [`LabError::Timeout`] with the machine as it was last seen.
     pub async fn wait_machine(
-        &self,
-        name: &str,
-        what: &str,
-        limit: Duration,
-        wanted: impl Fn(&Machine) -> bool,
+        &self, name: &str, what: &str, limit: Duration, wanted: impl Fn(&Machine) -> bool,
     ) -> Result<Machine, LabError> {
         self.wait(Kind::Machine, name, what, limit, wanted).await
     }
 
     async fn wait<T: DeserializeOwned>(
-        &self,
-        kind: Kind,
-        name: &str,
-        what: &str,
-        limit: Duration,
-        wanted: impl Fn(&T) -> bool,
+        &self, kind: Kind, name: &str, what: &str, limit: Duration, wanted: impl Fn(&T) -> bool,
     ) -> Result<T, LabError> {
         let mut last = Value::Null;
         let search = async {
@@ -161,11 +148,7 @@ impl Api {
 
     /// The document once it is as wanted; `None` if the watch ended before.
     async fn follow<T: DeserializeOwned>(
-        &self,
-        kind: Kind,
-        name: &str,
-        wanted: &impl Fn(&T) -> bool,
-        last: &mut Value,
+        &self, kind: Kind, name: &str, wanted: &impl Fn(&T) -> bool, last: &mut Value,
     ) -> Result<Option<T>, LabError> {
         let mut judge = |document: &Document| -> Result<Option<T>, LabError> {
             *last = tree(document)?;

@@ -24,12 +24,7 @@ const INIT: &str = "#!/bin/busybox sh
 /// # Errors
 /// [`LabError`] if busybox is missing or the machine does not come up.
 pub async fn busybox_boottime(
-    kernel: &Path,
-    firmware: Firmware,
-    memory_mib: u32,
-    network: &Network,
-    dir: &Path,
-    accel: Accel,
+    kernel: &Path, firmware: Firmware, memory_mib: u32, network: &Network, dir: &Path, accel: Accel,
 ) -> Result<Duration, LabError> {
     let builder = builder(kernel, firmware, dir)?.memory_mib(memory_mib);
     let mut machine = builder.build(network, dir, accel)?;
@@ -39,11 +34,7 @@ pub async fn busybox_boottime(
 
 /// Boots `kernel` with a busybox init in a machine of that firmware under KVM, and under nothing else.
 pub(crate) async fn reaches_user_space(
-    kernel: &Path,
-    firmware: Firmware,
-    network: &Network,
-    dir: &Path,
-    limit: Duration,
+    kernel: &Path, firmware: Firmware, network: &Network, dir: &Path, limit: Duration,
 ) -> Result<Duration, LabError> {
     let mut machine = builder(kernel, firmware, dir)?.build(network, dir, Accel::Kvm)?;
     let mark = machine::start(&mut machine).await?;
@@ -52,11 +43,9 @@ pub(crate) async fn reaches_user_space(
 
 fn builder(kernel: &Path, firmware: Firmware, dir: &Path) -> Result<MachineBuilder, LabError> {
     let initramfs = pack(dir)?;
-    Ok(Machine::builder("baseline").firmware(firmware).direct_kernel(
-        kernel,
-        &initramfs,
-        "console=ttyS0,115200 panic=30",
-    ))
+    Ok(Machine::builder("baseline")
+        .firmware(firmware)
+        .direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30"))
 }
 
 async fn first_line(machine: &mut Machine, mark: Mark, limit: Duration) -> Result<Duration, LabError> {

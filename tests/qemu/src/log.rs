@@ -169,22 +169,13 @@ impl Log {
     /// # Errors
     /// [`LabError::Timeout`] with the log's end after `limit`.
     pub async fn wait_line(
-        &self,
-        mark: Mark,
-        what: &str,
-        limit: Duration,
-        wanted: impl Fn(&str) -> bool,
+        &self, mark: Mark, what: &str, limit: Duration, wanted: impl Fn(&str) -> bool,
     ) -> Result<Line, LabError> {
         self.search(mark, what, limit, Lines::Complete, wanted).await
     }
 
     async fn search(
-        &self,
-        mark: Mark,
-        what: &str,
-        limit: Duration,
-        lines: Lines,
-        wanted: impl Fn(&str) -> bool,
+        &self, mark: Mark, what: &str, limit: Duration, lines: Lines, wanted: impl Fn(&str) -> bool,
     ) -> Result<Line, LabError> {
         let mut grown = self.shared.grown.subscribe();
         let mut from = mark;

@@ -144,9 +144,7 @@ impl Qmp {
 /// # Errors
 /// [`LabError::Timeout`], or [`LabError::Qmp`] if QEMU is gone.
 pub async fn wait_event(
-    events: &mut broadcast::Receiver<Value>,
-    name: &str,
-    limit: Duration,
+    events: &mut broadcast::Receiver<Value>, name: &str, limit: Duration,
 ) -> Result<Value, LabError> {
     let search = async {
         loop {

@@ -1,22 +1,16 @@
 //! One machine's life, by the agent's own session library: enrol, hold the session, take the workflow, report it,
 //! restart, phone home.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
-use landfall_api::{
-    DiskReceipt, Progress, Receipt, ReceiptState, SecretText,
-    message::{
-        ActionKind, ActionRef, ActionResult, Assignment, EventBody, LogLevel, PhoneHomeReport, Proof, WriteImageResult,
-    },
+use landfall_api::message::{
+    ActionKind, ActionRef, ActionResult, Assignment, EventBody, LogLevel, PhoneHomeReport, Proof, WriteImageResult,
 };
+use landfall_api::{DiskReceipt, Progress, Receipt, ReceiptState, SecretText};
 use landfall_session::{
     AgentKey, Connection, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll, phone_home,
 };
@@ -67,11 +61,7 @@ impl Agent {
     /// # Errors
     /// Refused, or not in time.
     pub async fn start(
-        machine: Arc<Machine>,
-        target: Target,
-        token: SecretText,
-        troubles: Arc<Troubles>,
-        limit: Duration,
+        machine: Arc<Machine>, target: Target, token: SecretText, troubles: Arc<Troubles>, limit: Duration,
     ) -> Result<Self> {
         let credentials = enrolled(&machine, &target, token).await?;
         let config = SessionConfig {

@@ -1,44 +1,32 @@
 //! The limit: the agents' calls answered by bare tonic over mutual TLS, with nothing stored and nothing decided. The
 //! difference to a coordinator is the coordinator's own cost.
 
-use std::{
-    fs, io,
-    net::SocketAddr,
-    path::Path,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Context, Poll},
-    time::{Duration, SystemTime},
-};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, anyhow};
-use landfall_proto::{
-    PROTOCOL, SERVER_NAME,
-    v1::{
-        self,
-        agent_service_server::{AgentService, AgentServiceServer},
-        session_request::Message as Up,
-        session_response::Message as Down,
-    },
-};
+use landfall_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use landfall_proto::v1::session_request::Message as Up;
+use landfall_proto::v1::session_response::Message as Down;
+use landfall_proto::{PROTOCOL, SERVER_NAME, v1};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
 };
-use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
-    server::WebPkiClientVerifier,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    time::timeout,
-};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, transport::server::Connected};
@@ -110,9 +98,7 @@ impl AsyncWrite for Secured {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
+        mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
     }
@@ -151,10 +137,7 @@ impl Authority {
     }
 
     fn issue(
-        &self,
-        name: &str,
-        usage: ExtendedKeyUsagePurpose,
-        key: &impl rcgen::PublicKeyData,
+        &self, name: &str, usage: ExtendedKeyUsagePurpose, key: &impl rcgen::PublicKeyData,
     ) -> Result<CertificateDer<'static>> {
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         params.distinguished_name = named(name);
@@ -242,8 +225,7 @@ impl AgentService for Echo {
     type SessionStream = ReceiverStream<Result<v1::SessionResponse, Status>>;
 
     async fn session(
-        &self,
-        request: Request<Streaming<v1::SessionRequest>>,
+        &self, request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (down, answers) = mpsc::channel(16);
         let (mut up, epoch) = (request.into_inner(), self.epochs.fetch_add(1, Ordering::Relaxed) + now_seconds());
@@ -260,8 +242,7 @@ impl AgentService for Echo {
     }
 
     async fn telemetry(
-        &self,
-        request: Request<Streaming<v1::TelemetryRequest>>,
+        &self, request: Request<Streaming<v1::TelemetryRequest>>,
     ) -> Result<Response<v1::TelemetryResponse>, Status> {
         let (mut items, mut accepted) = (request.into_inner(), 0);
         while let Some(_item) = items.message().await? {

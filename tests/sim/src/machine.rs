@@ -1,14 +1,11 @@
 //! A simulated machine: who it is, what it is made of, what its disk carries.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use landfall_api::message::{Identity, Vitals};
 use landfall_api::{
-    CpuFacts, DiskFacts, DiskId, DiskReceipt, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts,
-    SmbiosFacts,
-    message::{Identity, Vitals},
+    CpuFacts, DiskFacts, DiskId, DiskReceipt, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts, SmbiosFacts,
 };
 use landfall_session::{Host, Looking, Seen, boot_time};
 use uuid::Uuid;

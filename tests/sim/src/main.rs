@@ -4,13 +4,11 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
-use landfall_sim::{
-    echo,
-    measure::{Plan, measure},
-    process::raise_open_files,
-    report::Report,
-    subject::Kind,
-};
+use landfall_sim::echo;
+use landfall_sim::measure::{Plan, measure};
+use landfall_sim::process::raise_open_files;
+use landfall_sim::report::Report;
+use landfall_sim::subject::Kind;
 
 /// The coordinator's, so that the echo differs from it in nothing else.
 #[global_allocator]

@@ -8,17 +8,13 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use landfall_api::ReceiptState;
 use landfall_session::https_client;
 use serde::Serialize;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{
-    agent::{Agent, Troubles},
-    machine::Machine,
-    process::{processor_time, resident_bytes},
-    subject::{Kind, Subject},
-};
+use crate::agent::{Agent, Troubles};
+use crate::machine::Machine;
+use crate::process::{processor_time, resident_bytes};
+use crate::subject::{Kind, Subject};
 
 /// Machines that enrol, or phone home, at the same time.
 const AT_ONCE: usize = 64;

@@ -3,10 +3,8 @@
 use std::{fs, io, time::Duration};
 
 use anyhow::{Context as _, Result};
-use nix::{
-    sys::resource::{Resource, getrlimit, setrlimit},
-    unistd::{SysconfVar, sysconf},
-};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Resident bytes of a process.
 ///

@@ -1,12 +1,11 @@
 //! What is measured: a coordinator of its own, or the echo, as a process with everything it needs in a directory that
 //! goes with it.
 
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::fs;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -139,13 +138,9 @@ impl Subject {
         let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.http, machine.mac);
         let script = client.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(SecretText::new(at.with_context(|| {
-            format!(
-                "the boot script of {} does not start the agent: \
-            {script}",
-                machine.name
-            )
-        })?))
+        Ok(SecretText::new(
+            at.with_context(|| format!("the boot script of {} does not start the agent: {script}", machine.name))?,
+        ))
     }
 
     /// How many workflows have succeeded.
@@ -250,8 +245,7 @@ fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
     let at = directory.display();
     let config = format!(
         "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
-         [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n\
-         [limits]\nparallel_installs = 1000000\n\
+         [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n[limits]\nparallel_installs = 1000000\n\
          [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n"
     );
     fs::write(directory.join("coordinator.toml"), config).context("cannot write the configuration")

@@ -5,31 +5,25 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use landfall_api::{
-    ErrorCode, MachineFacts, Problem,
-    message::{
-        Ack, ActionRef, Assignment, DiskReport, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome,
-    },
+use landfall_api::message::{
+    Ack, ActionRef, Assignment, DiskReport, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome,
 };
-use landfall_proto::{
-    ConvertError, PROTOCOL,
-    convert::named_attempt,
-    revision::DISK_REPORTS,
-    v1::{self, agent_service_client::AgentServiceClient},
-};
-use tokio::{
-    sync::mpsc,
-    task::AbortHandle,
-    time::{Instant, MissedTickBehavior, sleep_until, timeout, timeout_at},
-};
+use landfall_api::{ErrorCode, MachineFacts, Problem};
+use landfall_proto::convert::named_attempt;
+use landfall_proto::revision::DISK_REPORTS;
+use landfall_proto::v1::agent_service_client::AgentServiceClient;
+use landfall_proto::{ConvertError, PROTOCOL, v1};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming, transport::Channel};
 
 use super::{Deaf, Instructions, Outcome, Runner, Seen};
-use crate::{
-    ConnectError, Connection, Credentials, Instruction, Validity, connect::connect, enroll::renew, wire_status,
-};
+use crate::connect::connect;
+use crate::enroll::renew;
+use crate::{ConnectError, Connection, Credentials, Instruction, Validity, wire_status};
 
 /// From the call to the welcome.
 const WELCOME_LIMIT: Duration = Duration::from_secs(30);
@@ -90,10 +84,7 @@ struct Fence {
 
 impl Runner {
     pub(super) async fn connection(
-        &self,
-        credentials: &Credentials,
-        closing: &CancellationToken,
-        agent: &Instructions,
+        &self, credentials: &Credentials, closing: &CancellationToken, agent: &Instructions,
     ) -> Outcome {
         let opened = tokio::select! {
             biased;
@@ -281,10 +272,7 @@ fn to_wire(message: ToCoordinator) -> Result<v1::SessionRequest, Outcome> {
 
 impl Open<'_> {
     async fn run(
-        mut self,
-        out: mpsc::Sender<v1::SessionRequest>,
-        beat: Duration,
-        closing: &CancellationToken,
+        mut self, out: mpsc::Sender<v1::SessionRequest>, beat: Duration, closing: &CancellationToken,
     ) -> Outcome {
         let mut beat = tokio::time::interval(beat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,11 +1,9 @@
 //! Calls of a real server on loopback.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use landfall_api::{HttpMethod, ImageAccess, SecretText};
 

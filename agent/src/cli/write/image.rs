@@ -1,12 +1,10 @@
 //! The image that the command line means.
 
-use std::{
-    fmt::Write as _,
-    fs::File,
-    io::Read as _,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use landfall_api::{Digest, ImageUrl, IndexSpec, SecretText, SumsSpec};
 use landfall_disk::{Access, Authorization, Format, Image, Proof, Signature};

@@ -1,10 +1,8 @@
 //! Progress: one line redrawn on a terminal, one JSON object a line for programs.
 
-use std::{
-    io::IsTerminal as _,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::io::IsTerminal as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use landfall_api::{DiskReceipt, Progress};
 use landfall_disk::{LogLevel, Observer};

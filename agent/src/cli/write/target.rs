@@ -1,10 +1,8 @@
 //! Which disk the command line selects, and whether it may be overwritten.
 
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal as _, Write as _},
-    path::Path,
-};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 
 use landfall_api::{DiskFacts, DiskSelector, ErrorCode, Problem};
 use landfall_disk::Disk;
@@ -31,10 +29,7 @@ pub(super) fn choose(wanted: &[String]) -> Result<DiskFacts, Stop> {
     let selector = DiskSelector(fields);
     selector.validate().map_err(|e| Stop::Use(format!("--disk: {e}")))?;
     let disks = landfall_disk::list_disks().map_err(|e| {
-        Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint(
-            "check that /sys is \
-            mounted",
-        )
+        Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("check that /sys is mounted")
     })?;
     Ok(Disk::select(&selector, &disks).map_err(|e| e.problem())?.clone())
 }

@@ -4,12 +4,10 @@
 //! number stands for in `linux/rtc.h`; the kernel reads it and writes nothing into this process.
 #![allow(unsafe_code)] // The ioctl has no safe binding; the block below says why it holds.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::AsRawFd,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use jiff::{Timestamp, tz::TimeZone};
 

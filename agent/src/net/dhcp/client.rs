@@ -3,15 +3,11 @@
 //! The caller sends what the client returns, passes in what arrives, and calls [`Client::tick`] at [`Client::due`]. It
 //! asks for ever: a switch port in spanning-tree learning, or a server that is rebooting, is no reason to give up.
 
-use std::{
-    net::Ipv4Addr,
-    time::{Duration, Instant},
-};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
-use dhcproto::{
-    Encodable,
-    v4::{DhcpOption, Flags, Message, MessageType, OptionCode},
-};
+use dhcproto::Encodable;
+use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, OptionCode};
 use landfall_api::MacAddr;
 use landfall_session::Backoff;
 

@@ -2,10 +2,8 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use dhcproto::{
-    Decodable, Decoder,
-    v4::{DhcpOption, Message, MessageType, Opcode, OptionCode},
-};
+use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode, OptionCode};
+use dhcproto::{Decodable, Decoder};
 use landfall_api::MacAddr;
 
 /// A shorter lease is taken as this: a server's mistake must not make the agent ask without pause.

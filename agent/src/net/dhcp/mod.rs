@@ -4,8 +4,6 @@ mod client;
 mod lease;
 mod socket;
 
-pub(crate) use self::{
-    client::{Client, Step, To},
-    lease::{Lease, Route},
-    socket::Socket,
-};
+pub(crate) use self::client::{Client, Step, To};
+pub(crate) use self::lease::{Lease, Route};
+pub(crate) use self::socket::Socket;

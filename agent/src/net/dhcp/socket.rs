@@ -3,17 +3,13 @@
 //! Bound to the device, the kernel sends from 0.0.0.0 to 255.255.255.255 without a route, and hands over broadcasts that
 //! arrive there. Every request asks for broadcast answers, so no raw socket is needed.
 
-use std::{
-    ffi::OsString,
-    io,
-    net::{Ipv4Addr, SocketAddrV4, UdpSocket as StdSocket},
-    os::fd::AsRawFd,
-};
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket as StdSocket};
+use std::os::fd::AsRawFd;
 
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket,
-    sockopt::{BindToDevice, Broadcast, ReuseAddr},
-};
+use nix::sys::socket::sockopt::{BindToDevice, Broadcast, ReuseAddr};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket};
 use tokio::net::UdpSocket;
 
 use super::To;

@@ -1,14 +1,13 @@
 //! Disks of loop devices for the tests of this folder: a table made by another program's writer, file systems made by their
 //! own tools. Root is needed; where it, a tool or a file system is missing, a test says so and passes.
 
-use std::{
-    fs::{self, File},
-    io::{Cursor, Read},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Mutex, PoisonError},
-};
+use std::fs;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use gpt::{GptConfig, disk::LogicalBlockSize, mbr::ProtectiveMBR, partition_types};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -143,11 +142,7 @@ impl Disk {
 
     /// Mounts a partition as the installed system would, and changes it.
     pub(super) fn with<T>(
-        &self,
-        number: u32,
-        kind: &str,
-        option: &str,
-        change: impl FnOnce(&Path) -> T,
+        &self, number: u32, kind: &str, option: &str, change: impl FnOnce(&Path) -> T,
     ) -> Result<T, Missing> {
         let at = At(tempfile::tempdir().unwrap());
         let option = if kind == "xfs" { "nouuid" } else { option };

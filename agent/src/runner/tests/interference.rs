@@ -1,10 +1,8 @@
 //! A person, a fence or the lease may interfere at any point of a workflow: the agent still reports consistently,
 //! begins no forbidden action, and leaves no action running.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use landfall_api::{HoldSpec, stages};
 use proptest::prelude::*;

@@ -2,14 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::BufReader,
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufReader;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 

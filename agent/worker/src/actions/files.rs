@@ -2,22 +2,19 @@
 //! put in place by renaming, which replaces a link and leaves the old file or the new one after a power cut. What is new has the
 //! SELinux label of what it replaces, else that of its directory.
 
-use std::{
-    fs::File,
-    io::{self, Read as _, Write as _},
-    os::fd::OwnedFd,
-    path::Path,
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use landfall_api::{ErrorCode, Problem};
 use landfall_unpack::inherit;
-use rustix::{
-    fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, chownat, fchmod, fchown,
-        fgetxattr, fsetxattr, fsync, mkdirat, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
-    },
-    io::Errno,
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr,
+    fsetxattr, fsync, mkdirat, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
 };
+use rustix::io::Errno;
 
 use crate::Failure;
 
@@ -320,10 +317,8 @@ fn unusable(doing: &str, path: &str, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt as _, symlink},
-    };
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     use rustix::fs::inotify;
 

@@ -1,16 +1,12 @@
 //! `growRoot`: the partition below the mounted root becomes longer, then its file system, which grows while it is mounted. What is
 //! as large already stays as it is: so an attempt that was interrupted is simply made again.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use landfall_api::{
-    ErrorCode, GrowRootResult, GrowRootSpec, Problem,
-    message::{ActionResult, Purpose},
-};
+use landfall_api::message::{ActionResult, Purpose};
+use landfall_api::{ErrorCode, GrowRootResult, GrowRootSpec, Problem};
 use landfall_disk::{GrowError, grow_partition};
 
 use crate::{Context, Failure, Reporter, program};
@@ -220,10 +216,8 @@ mod tests {
 
     use landfall_api::{SizeSpec, message::ActionKind};
     use landfall_disk::{RealDevice, Table};
-    use nix::{
-        mount::{MntFlags, MsFlags, mount, umount2},
-        sys::statvfs::statvfs,
-    };
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+    use nix::sys::statvfs::statvfs;
 
     use super::*;
     use crate::testing;

@@ -1,21 +1,16 @@
 //! A thread whose root is the new system's, with the kernel's file systems in place. Every path in it is one of that system, its
 //! links included; its mounts vanish with it.
 
-use std::{
-    fs, io,
-    os::unix::fs::symlink,
-    panic::resume_unwind,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
-};
+use std::os::unix::fs::symlink;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io, thread};
 
 use landfall_api::{ErrorCode, Problem};
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-    unistd::{chdir, chroot},
-};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{chdir, chroot};
 
 use crate::{Failure, Reporter, program};
 
@@ -37,9 +32,7 @@ const LINKS: &str = "/dev/disk";
 /// # Errors
 /// Its root cannot be entered; the failure of `work`.
 pub(super) fn inside<T: Send>(
-    root: &Path,
-    links: &[(String, String)],
-    work: impl FnOnce() -> Result<T, Failure> + Send,
+    root: &Path, links: &[(String, String)], work: impl FnOnce() -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     let entered = || {
         enter(root, links).map_err(|error| {

@@ -12,10 +12,8 @@ pub(crate) mod unpack;
 
 pub use self::unpack::perform as unpack;
 
-use landfall_api::{
-    ErrorCode, Problem, Unpack,
-    message::{ActionKind, ActionResult, AssignedAction},
-};
+use landfall_api::message::{ActionKind, ActionResult, AssignedAction};
+use landfall_api::{ErrorCode, Problem, Unpack};
 
 use crate::{Context, Failure, Layout, container, storage};
 
@@ -81,10 +79,8 @@ fn layout_below<'a>(context: &Context<'a>, spec: &Unpack) -> Result<Option<Layou
 mod tests {
     use std::{fs, io, path::Path};
 
-    use landfall_api::{
-        Digest, DiskFacts, DiskId, ImageAccess, StorageSpec, UnpackSource,
-        message::{OpenedLayout, WorkerJob},
-    };
+    use landfall_api::message::{OpenedLayout, WorkerJob};
+    use landfall_api::{Digest, DiskFacts, DiskId, ImageAccess, StorageSpec, UnpackSource};
     use serde_json::json;
     use sha2::{Digest as _, Sha256};
 

@@ -1,15 +1,11 @@
 //! A directory of the new system by its path there: every link on the way is one of that system, absolute ones too.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, OwnedFd},
-    path::{Path, PathBuf},
-};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2},
-    io::Errno,
-};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);

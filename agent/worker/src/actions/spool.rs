@@ -1,19 +1,16 @@
 //! An archive's stored bytes in a file without a name, on a disk of the installed system: proven before anything is unpacked, so
 //! that bytes of an unproven download are never part of the system, not even for a time.
 
-use std::{
-    fs::File,
-    io::{self, Read as _, Seek as _, Write as _},
-    os::fd::OwnedFd,
-    time::Instant,
-};
+use std::fs::File;
+use std::io;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use landfall_api::{Digest, ErrorCode, Problem, Progress};
 use landfall_disk::{CancelFlag, Image, ImageSource, ProvenFile, WriteError, open_file, open_source, shown_name};
-use rustix::{
-    fs::{AtFlags, Mode, OFlags, fstatvfs, openat, unlinkat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs, openat, unlinkat};
+use rustix::io::Errno;
 
 use crate::{Failure, Reporter};
 

@@ -3,10 +3,8 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use landfall_api::{
-    Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource,
-    message::{ActionResult, HiddenPoint},
-};
+use landfall_api::message::{ActionResult, HiddenPoint};
+use landfall_api::{Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource};
 use landfall_disk::{
     Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, image_at, root_layers, shown_name,
     with_content,
@@ -21,10 +19,7 @@ use crate::{Failure, Reporter};
 /// # Errors
 /// [`Failure`]; after one of the download or of its digest that system is as it was, layers apart that were unpacked before.
 pub fn perform(
-    system: &Path,
-    hidden: &[HiddenPoint],
-    spec: &Unpack,
-    report: &Reporter,
+    system: &Path, hidden: &[HiddenPoint], spec: &Unpack, report: &Reporter,
 ) -> Result<ActionResult, Failure> {
     let target = Target { system, path: &spec.path, hidden };
     let innermost = target.look().map_err(|e| impossible(&e, &spec.path))?;
@@ -94,12 +89,7 @@ impl Fetch<'_> {
     }
 
     fn unpack(
-        &self,
-        url: &str,
-        digest: Digest,
-        size: Option<u64>,
-        manner: Manner,
-        to: &mut To<'_>,
+        &self, url: &str, digest: Digest, size: Option<u64>, manner: Manner, to: &mut To<'_>,
     ) -> Result<(), Failure> {
         let image = Image { access: self.access.clone(), ..image_at(url, Proof::Stored(digest)) };
         let directories = self.directories.each_ref();

@@ -2,12 +2,11 @@
 //! device file, or reaches hardware. (capabilities(7); the usual ones are those of `podman run`.)
 
 use landfall_api::ContainerCapability;
-use rustix::{
-    io::{self, Errno},
-    thread::{
-        CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
-        remove_capability_from_bounding_set, set_capabilities,
-    },
+use rustix::io;
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities,
 };
 
 /// Those of every container.

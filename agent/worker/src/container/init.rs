@@ -2,34 +2,24 @@
 //! the container together, gives up every right that the container does not have, starts the program, and ends with it. The kernel then
 //! ends what the program left behind.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read as _, Write as _},
-    net::Shutdown,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
-    process::{Command, Stdio},
-};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::{fs, io};
 
-use nix::{
-    errno::Errno,
-    sched::{CloneFlags, unshare},
-    sys::{
-        prctl,
-        signal::Signal,
-        wait::{WaitStatus, wait},
-    },
-    unistd::{Gid, Pid, Uid, close, dup2_stdin, setgroups, setresgid, setresuid, setsid},
-};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, wait};
+use nix::unistd::{Gid, Pid, Uid, close, dup2_stdin, setgroups, setresgid, setresuid, setsid};
 
-use super::{
-    capabilities,
-    error::{InitError, failed},
-    loopback, mounts,
-    plan::{Plan, Who},
-};
+use super::error::{InitError, failed};
+use super::plan::{Plan, Who};
+use super::{capabilities, loopback, mounts};
 
 /// As shells have it: the program was found and cannot be executed, or was not found.
 const NOT_EXECUTABLE: u8 = 126;

@@ -4,10 +4,8 @@ use std::{fs, io, path::Path};
 
 use landfall_api::{ErrorCode, Problem};
 use landfall_disk::RootLayer;
-use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sys::statvfs::statvfs,
-};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::statvfs;
 
 use crate::Failure;
 

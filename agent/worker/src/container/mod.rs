@@ -24,21 +24,15 @@ use std::{collections::BTreeMap, path::Path};
 use landfall_api::{ContainerNetwork, ErrorCode, Problem, RunContainer, RunContainerResult, message::ActionResult};
 use landfall_disk::{CancelFlag, available_memory, container_image, go_architecture};
 
-use self::{
-    config::{Config, Program},
-    memory::Root,
-    plan::Plan,
-    start::{Ended, StartError},
-    users::Found,
-};
-use crate::{
-    Context, Failure,
-    actions::{
-        files::{Attributes, Files},
-        spool::unfetched,
-        unpack::layers,
-    },
-};
+use self::config::{Config, Program};
+use self::memory::Root;
+use self::plan::Plan;
+use self::start::{Ended, StartError};
+use self::users::Found;
+use crate::actions::files::{Attributes, Files};
+use crate::actions::spool::unfetched;
+use crate::actions::unpack::layers;
+use crate::{Context, Failure};
 
 /// Where its root is mounted meanwhile.
 const ROOT: &str = "/run/container";

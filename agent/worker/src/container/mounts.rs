@@ -5,29 +5,22 @@
 //! namespace's own root, from where `..` leads nowhere, and then every other mount is taken away: also what breaks out of a chroot(2)
 //! finds neither disks nor the agent's files.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::{
-        fd::{AsRawFd as _, OwnedFd},
-        unix::fs::{MetadataExt as _, symlink},
-    },
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use nix::{
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, setns},
-    sys::stat::{Mode as NodeMode, SFlag, makedev, mknod, umask},
-    unistd::{Gid, Uid, chdir, chown, chroot, fchdir},
-};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{Mode as NodeMode, SFlag, makedev, mknod, umask};
+use nix::unistd::{Gid, Uid, chdir, chown, chroot, fchdir};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use super::{
-    error::{InitError, failed},
-    mountinfo::{self, Point},
-    plan::Plan,
-};
+use super::error::{InitError, failed};
+use super::mountinfo;
+use super::mountinfo::Point;
+use super::plan::Plan;
 use crate::actions::place::Place;
 
 const INERT: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);

@@ -1,21 +1,16 @@
 //! The worker's side of a container: its first process, from its start to its end.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    net::Shutdown,
-    os::{
-        fd::OwnedFd,
-        unix::{net::UnixStream, process::CommandExt as _, process::ExitStatusExt as _},
-    },
-    panic::resume_unwind,
-    process::{Command, ExitStatus},
-    thread,
-};
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::panic::resume_unwind;
+use std::process::{Command, ExitStatus};
+use std::{io, thread};
 
-use nix::{
-    sched::{CloneFlags, unshare},
-    sys::signal::Signal,
-};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
 
 use super::plan::{ARGUMENT, Plan};
 

@@ -1,9 +1,7 @@
 //! Which programs make and open what a plan has, with which arguments. Pure.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use landfall_api::{FileSystem, SecretText};
 use landfall_plan::{Device, FileSystemId, Step, VolumeSize, md_uuid};
@@ -89,9 +87,7 @@ pub(super) struct Means<'a> {
 
 impl<'a> Means<'a> {
     pub(super) fn new(
-        steps: &[Step],
-        path: &'a dyn Fn(&Device) -> PathBuf,
-        keys: &'a BTreeMap<String, SecretText>,
+        steps: &[Step], path: &'a dyn Fn(&Device) -> PathBuf, keys: &'a BTreeMap<String, SecretText>,
     ) -> Self {
         let members = steps.iter().flat_map(|step| match step {
             Step::Group { members, .. } => members.as_slice(),

@@ -8,11 +8,8 @@ use landfall_disk::{Authority, DivideRequest, ReceiptIntent, SelectionGuard, div
 
 use landfall_plan::DiskPlan;
 
-use super::{
-    chosen, failed,
-    layout::{Layout, table},
-    mounts,
-};
+use super::layout::{Layout, table};
+use super::{chosen, failed, mounts};
 use crate::{Context, Failure, Reporter};
 
 /// What each disk of the layout is asked for, in their order.

@@ -7,10 +7,8 @@ use landfall_api::{DiskFacts, ErrorCode, Problem};
 use landfall_disk::{Active, StopError, active_devices, device_path};
 use landfall_plan::Step;
 
-use super::{
-    commands::{groups_beside, physical_volume},
-    tools::Tools,
-};
+use super::commands::{groups_beside, physical_volume};
+use super::tools::Tools;
 use crate::Failure;
 
 /// Checks that no group of these steps has the name of one that is not on these disks. Nothing stands on the disks any more, and
@@ -19,11 +17,7 @@ use crate::Failure;
 /// # Errors
 /// There is one; or LVM does not say.
 pub(super) fn none_elsewhere(
-    steps: &[Step],
-    disks: &[DiskFacts],
-    kept: &[PathBuf],
-    silent: &[String],
-    tools: &dyn Tools,
+    steps: &[Step], disks: &[DiskFacts], kept: &[PathBuf], silent: &[String], tools: &dyn Tools,
 ) -> Result<(), Failure> {
     let wanted: Vec<&str> = steps
         .iter()

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use landfall_api::{
-    DiskFacts, ErrorCode, Problem, Storage, TableSpec,
-    message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
-};
+use landfall_api::message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob};
+use landfall_api::{DiskFacts, ErrorCode, Problem, Storage, TableSpec};
 use landfall_disk::{
     NewPartition, NewTable, RealDevice, StopError, TableKind, device_path, find_kept, lacking_arrays, show_partitions,
 };
@@ -13,17 +11,12 @@ use landfall_plan::{
     Architecture, Device, DiskPlan, KeptPartition, Origin, Plan, PlanDisk, Source, Step, plan, seed, volume_name,
 };
 
-use super::{
-    chosen,
-    commands::{self, Means},
-    failed,
-    mounts::{self, Mounted},
-    tools::{Installed, Tools},
-};
-use crate::{
-    Context, Failure,
-    actions::files::{Attributes, Files},
-};
+use super::commands::Means;
+use super::mounts::Mounted;
+use super::tools::{Installed, Tools};
+use super::{chosen, commands, failed, mounts};
+use crate::actions::files::{Attributes, Files};
+use crate::{Context, Failure};
 
 /// What a `storage` action comes to on this machine.
 pub struct Layout<'a> {
@@ -66,21 +59,13 @@ impl<'a> Layout<'a> {
     }
 
     pub(super) fn new(
-        job: &WorkerJob,
-        index: u32,
-        storage: &'a Storage,
-        disks: Vec<DiskFacts>,
-        tools: &'a dyn Tools,
+        job: &WorkerJob, index: u32, storage: &'a Storage, disks: Vec<DiskFacts>, tools: &'a dyn Tools,
     ) -> Result<Self, Failure> {
         Self::planned(job, index, storage, disks, Box::new(tools))
     }
 
     fn planned(
-        job: &WorkerJob,
-        index: u32,
-        storage: &'a Storage,
-        disks: Vec<DiskFacts>,
-        tools: Box<dyn Tools + 'a>,
+        job: &WorkerJob, index: u32, storage: &'a Storage, disks: Vec<DiskFacts>, tools: Box<dyn Tools + 'a>,
     ) -> Result<Self, Failure> {
         let found = disks.iter().enumerate().map(|(n, disk)| {
             let labels = storage.layout.preserved(chosen::item(storage, n));

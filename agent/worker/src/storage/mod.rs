@@ -19,17 +19,13 @@ mod tools;
 #[cfg(test)]
 mod tests;
 
-use landfall_api::{
-    DiskFacts, Storage,
-    message::{ActionResult, OpenedLayout, StorageResult},
-};
+use landfall_api::message::{ActionResult, OpenedLayout, StorageResult};
+use landfall_api::{DiskFacts, Storage};
 use landfall_disk::{SelectionGuard, Standing, WriteError, check_free, divide, may_divide, stop_all_on};
 
+pub(crate) use self::chosen::guard;
+pub(crate) use self::commit::{Filled, commit};
 use self::tools::{Installed, Tools};
-pub(crate) use self::{
-    chosen::guard,
-    commit::{Filled, commit},
-};
 pub use self::{layout::Layout, mounts::Mounted};
 use crate::{Context, Failure};
 
@@ -52,11 +48,7 @@ pub(crate) fn open(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
 
 /// The same on these disks, with these tools.
 fn lay_out(
-    context: &Context<'_>,
-    storage: &Storage,
-    disks: Vec<DiskFacts>,
-    selection: SelectionGuard,
-    tools: &dyn Tools,
+    context: &Context<'_>, storage: &Storage, disks: Vec<DiskFacts>, selection: SelectionGuard, tools: &dyn Tools,
 ) -> Result<ActionResult, Failure> {
     let report = context.report;
     let index = context.job.assignment.start_index;

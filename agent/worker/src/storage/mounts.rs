@@ -1,10 +1,8 @@
 //! Mounting what a plan says, and what is done in a mounted file system.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{ErrorCode, Problem};
 use landfall_plan::{Mount, Source};
@@ -32,27 +30,8 @@ const FLAGS: [(&str, MsFlags); 11] = [
 ];
 /// Options that mean something to fstab's readers alone (fstab(5), systemd.mount(5)).
 const READERS: [&str; 21] = [
-    "defaults",
-    "rw",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "nofail",
-    "_netdev",
-    "suid",
-    "dev",
-    "exec",
-    "async",
-    "atime",
-    "diratime",
-    "norelatime",
-    "nostrictatime",
-    "nolazytime",
-    "silent",
+    "defaults", "rw", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "suid",
+    "dev", "exec", "async", "atime", "diratime", "norelatime", "nostrictatime", "nolazytime", "silent",
 ];
 
 /// File systems that are mounted below one folder; unmounted when this goes.

@@ -1,11 +1,9 @@
 //! Whether a device of a layout is open. No udev runs: mdadm makes the files below /dev by itself and leaves them there when an
 //! array is stopped, and another array may get the number. So the kernel is asked what stands on what.
 
-use std::{
-    fs,
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
-    path::Path,
-};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
 
 use nix::sys::stat::{major, minor};
 

@@ -1,18 +1,13 @@
 //! On loop devices, with the programs of this machine. Skipped, loudly, where there are none.
 
-use std::{
-    fs,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    process,
-    sync::{Arc, Mutex},
-};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::{fs, process};
 
-use landfall_api::{
-    DiskReceipt, ReceiptState, StorageSpec,
-    message::{ActionKind, Assignment, WorkerJob},
-};
+use landfall_api::message::{ActionKind, Assignment, WorkerJob};
+use landfall_api::{DiskReceipt, ReceiptState, StorageSpec};
 use landfall_disk::{disk_at, read_receipt};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -115,10 +110,7 @@ impl Tools for Cut<'_> {
 
 /// Performs the action on these disks; `programs`: how many may run. What it reported beside.
 fn perform(
-    storage: &Storage,
-    disks: &[DiskFacts],
-    programs: usize,
-    change: impl FnOnce(&mut Assignment),
+    storage: &Storage, disks: &[DiskFacts], programs: usize, change: impl FnOnce(&mut Assignment),
 ) -> Result<bool, Failure> {
     let report = Reporter::new(std::io::sink());
     let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs) };
@@ -127,10 +119,7 @@ fn perform(
 
 /// The same with these tools.
 fn perform_with(
-    tools: &dyn Tools,
-    storage: &Storage,
-    disks: &[DiskFacts],
-    change: impl FnOnce(&mut Assignment),
+    tools: &dyn Tools, storage: &Storage, disks: &[DiskFacts], change: impl FnOnce(&mut Assignment),
 ) -> Result<bool, Failure> {
     let (mut job, report) = (job(storage), Reporter::new(std::io::sink()));
     change(&mut job.assignment);

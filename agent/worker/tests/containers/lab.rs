@@ -1,35 +1,26 @@
 //! A root like that of the tools layer, an image, and a worker that runs it.
 
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    net::Shutdown,
-    os::{
-        fd::OwnedFd,
-        unix::{fs::MetadataExt as _, net::UnixStream, process::CommandExt as _},
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::Mutex,
-    thread,
-};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::{env, fs, io, thread};
 
-use landfall_api::{
-    Digest, Problem, RunContainer, RunContainerResult,
-    message::{ActionKind, ActionResult, Purpose, WorkerJob, WorkerReport},
-};
+use landfall_api::message::{ActionKind, ActionResult, Purpose, WorkerJob, WorkerReport};
+use landfall_api::{Digest, Problem, RunContainer, RunContainerResult};
 use landfall_proto::{delimited, worker};
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
-use crate::{
-    WORKER,
-    registry::{digest, serve},
-    testing::{caged_in, job},
-};
+use crate::WORKER;
+use crate::registry::{digest, serve};
+use crate::testing::{caged_in, job};
 
 /// Debian's `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";

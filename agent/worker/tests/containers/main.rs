@@ -9,22 +9,17 @@ mod registry;
 #[expect(dead_code, reason = "the unit tests use all of it")]
 mod testing;
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Read as _,
-    os::{
-        fd::AsFd as _,
-        unix::fs::{OpenOptionsExt as _, symlink},
-    },
-    path::Path,
-};
+use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::Path;
 
 use lab::{Image, Lab};
 use landfall_api::{ContainerCapability, ContainerMount, ContainerNetwork, ErrorCode, ExecVariable, SecretText};
-use nix::{
-    fcntl::OFlag,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-};
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use testing::container as spec;
 
 fn script(text: &str) -> Option<Vec<String>> {

@@ -41,11 +41,7 @@ fn at(year: u64) -> UnixTime {
 }
 
 fn verify(
-    pins: &[Pin],
-    validity: Validity,
-    leaf: &CertificateDer<'_>,
-    chain: &[CertificateDer<'_>],
-    now: UnixTime,
+    pins: &[Pin], validity: Validity, leaf: &CertificateDer<'_>, chain: &[CertificateDer<'_>], now: UnixTime,
 ) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = PinnedVerifier { pins: pins.to_vec(), validity, provider };

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use crate::{
-    action::Rules,
-    issue::{describe, has_expression, join, suggest},
-};
+use crate::action::Rules;
+use crate::issue::{describe, has_expression, join, suggest};
 
 /// Version 1: what an item may be, and the fields that it needs (`ensure_command_keys` of cloud-init's `network_state`).
 const ITEMS: [(&str, &[&str]); 8] = [
@@ -23,30 +21,14 @@ const ITEMS: [(&str, &[&str]); 8] = [
 
 /// Version 1: what a subnet may be (`schema-network-config-v1.json` of cloud-init).
 const SUBNETS: [&str; 9] = [
-    "dhcp4",
-    "dhcp",
-    "dhcp6",
-    "static",
-    "static6",
-    "manual",
-    "ipv6_dhcpv6-stateful",
-    "ipv6_dhcpv6-stateless",
+    "dhcp4", "dhcp", "dhcp6", "static", "static6", "manual", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless",
     "ipv6_slaac",
 ];
 
 /// Version 2: kinds of devices, of which the last are netplan's alone.
 const SECTIONS: [&str; 11] = [
-    "ethernets",
-    "bonds",
-    "bridges",
-    "vlans",
-    "wifis",
-    "tunnels",
-    "vrfs",
-    "modems",
-    "dummy-devices",
-    "virtual-ethernets",
-    "nm-devices",
+    "ethernets", "bonds", "bridges", "vlans", "wifis", "tunnels", "vrfs", "modems", "dummy-devices",
+    "virtual-ethernets", "nm-devices",
 ];
 /// Version 2: what else may stand beside them.
 const BESIDE: [&str; 3] = ["version", "renderer", "openvswitch"];

@@ -4,19 +4,16 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::kinds::{Headers, UserDataKind};
-use crate::{
-    action::rules::Fault,
-    issue::{has_expression, json_fault, without_expressions},
-    nearest::nearest,
-    yaml::{YamlNode, YamlValue, one_tree},
-};
+use crate::action::rules::Fault;
+use crate::issue::{has_expression, json_fault, without_expressions};
+use crate::nearest::nearest;
+use crate::yaml::{YamlNode, YamlValue, one_tree};
 
 /// What cloud-init is given.
 #[derive(Debug, Clone, PartialEq, Serialize)]

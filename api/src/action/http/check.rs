@@ -3,10 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::super::rules::{Rules, plain_text};
-use crate::{
-    ImageUrl,
-    issue::{describe, has_expression, join},
-};
+use crate::ImageUrl;
+use crate::issue::{describe, has_expression, join};
 
 /// What `result` is for the beginning of the body.
 pub(super) const TEXT: &str = "text";

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use super::{
-    super::rules::{LOGIN_NAME_HINT, Rules, is_login_name, plain_text},
-    UnusableAccount,
-};
+use super::super::rules::{LOGIN_NAME_HINT, Rules, is_login_name, plain_text};
+use super::UnusableAccount;
 use crate::{SecretText, issue::has_expression};
 
 /// An account of the installed system.

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{
-    super::rules::{Rules, is_host_name, plain_text},
-    address::{IpWithPrefix, unusable},
-};
+use super::super::rules::{Rules, is_host_name, plain_text};
+use super::address::{IpWithPrefix, unusable};
 use crate::{MacAddr, issue::has_expression};
 
 /// The network of an installed system, as the files of its own network service.

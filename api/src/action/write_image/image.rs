@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::{
-    ImageUrl,
-    action::rules::Rules,
-    issue::{has_expression, join},
-};
+use crate::ImageUrl;
+use crate::action::rules::Rules;
+use crate::issue::{has_expression, join};
 
 /// Most mirrors of one image.
 const MAX_MIRRORS: usize = 15;
@@ -66,12 +64,8 @@ impl Rules<'_> {
             [_] => {}
             [first, second, ..] => {
                 let said = |name: &str| if name == "digestWaived" { "a waiver".into() } else { format!("\"{name}\"") };
-                let message = format!(
-                    "an image needs exactly one proof, but it has {} and \
-                    {}",
-                    said(first),
-                    said(second)
-                );
+                let message =
+                    format!("an image needs exactly one proof, but it has {} and {}", said(first), said(second));
                 self.say(join(path, second), message, "remove one of the two");
             }
             [] => {

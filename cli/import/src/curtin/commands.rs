@@ -4,14 +4,10 @@ use landfall_api::{YamlNode, YamlValue};
 use serde_json::{Value, json};
 
 use super::list::List;
-use crate::{
-    content::literal,
-    device,
-    fields::{Fields, text_of},
-    names,
-    report::Report,
-    todo,
-};
+use crate::content::literal;
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
+use crate::{device, names, todo};
 
 /// A stage's command: its words, or one text for a shell.
 enum Command {
@@ -192,10 +188,7 @@ mod tests {
         assert_eq!(words(&["curtin", "in-target", "--target", "/t", "sh", "-c", "a; b"]), Some(sync));
         assert_eq!(shell("curtin in-target -- apt-get update"), Some(json!({"script": "#!/bin/sh\napt-get update\n"})));
         for text in [
-            "curtin in-target -- a > /tmp/x",
-            "sh -c 'echo > $TARGET_MOUNT_POINT/x'",
-            "curtin in-target --",
-            "",
+            "curtin in-target -- a > /tmp/x", "sh -c 'echo > $TARGET_MOUNT_POINT/x'", "curtin in-target --", "",
             "curtin",
         ] {
             assert_eq!(shell(text), None, "{text}");

@@ -13,12 +13,9 @@ use landfall_api::{DuplicateKeys, Problem, YamlNode, YamlValue, yaml_trees};
 use serde_json::{Map, Value, json};
 
 use self::list::List;
-use crate::{
-    File, Import, bootloader,
-    fields::{Fields, is_null},
-    names,
-    report::Report,
-};
+use crate::fields::{Fields, is_null};
+use crate::report::Report;
+use crate::{File, Import, bootloader, names};
 
 /// What concerns curtin itself, and no installed system.
 const OWN: [&str; 9] =

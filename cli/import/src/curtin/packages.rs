@@ -4,11 +4,9 @@ use landfall_api::YamlValue;
 use serde_json::json;
 
 use super::list::List;
-use crate::{
-    content::literal,
-    fields::{Fields, text_of},
-    report::Report,
-};
+use crate::content::literal;
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
 
 /// Adds an `exec` for each.
 pub(super) fn add(config: &mut Fields<'_>, list: &mut List, report: &mut Report) {

@@ -3,12 +3,10 @@
 use landfall_api::{ImageUrl, YamlNode, YamlValue};
 use serde_json::{Value, json};
 
-use crate::{
-    content::literal,
-    fields::{Fields, text_of},
-    report::Report,
-    todo,
-};
+use crate::content::literal;
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
+use crate::todo;
 
 /// One source.
 pub(super) struct Source {

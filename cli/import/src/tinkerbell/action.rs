@@ -4,11 +4,9 @@ use landfall_api::{DiskSelector, DurationSpec, StorageSpec, YamlNode};
 use serde_json::{Map, Value, json};
 
 use super::context::{Context, Device};
-use crate::{
-    fields::{Fields, Text, text_of},
-    names::{self, Unique},
-    todo,
-};
+use crate::fields::{Fields, Text, text_of};
+use crate::names::Unique;
+use crate::{names, todo};
 
 /// An action of a Template.
 pub(super) struct Source<'n> {
@@ -27,12 +25,7 @@ pub(super) struct Source<'n> {
 
 /// Settings of a program that have no meaning here: Landfall reports progress and tries again by itself.
 const PROGRAMS_OWN: [&str; 7] = [
-    "PROGRESS_INTERVAL_SECONDS",
-    "TEXT_LOGGING",
-    "JSON_OUTPUT",
-    "LOG_LEVEL",
-    "RETRY_ENABLED",
-    "RETRY_DURATION_MINUTES",
+    "PROGRESS_INTERVAL_SECONDS", "TEXT_LOGGING", "JSON_OUTPUT", "LOG_LEVEL", "RETRY_ENABLED", "RETRY_DURATION_MINUTES",
     "HTTP_CLIENT_TIMEOUT_MINUTES",
 ];
 
@@ -252,9 +245,7 @@ mod tests {
     #[test]
     fn an_image_is_known_by_its_name_alone() {
         for image in [
-            "image2disk",
-            "quay.io/tinkerbell/actions/image2disk:latest",
-            "h:5000/a/image2disk@sha256:00",
+            "image2disk", "quay.io/tinkerbell/actions/image2disk:latest", "h:5000/a/image2disk@sha256:00",
             "x/image2disk:v1@sha256:0",
         ] {
             assert_eq!(base_name(image), "image2disk", "{image}");

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    go::{self, Go},
-    hardware::Hardware,
-    mask::{Expressions, Piece, without_gone},
-};
+use super::go;
+use super::go::Go;
+use super::hardware::Hardware;
+use super::mask::{Expressions, Piece, without_gone};
 use crate::{content::literal, device, fields::Text, names::identifier, report::Report, todo};
 
 /// Where the value of a parameter comes from.

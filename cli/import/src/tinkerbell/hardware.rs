@@ -4,12 +4,9 @@ use landfall_api::{MacAddr, YamlNode, YamlValue};
 use serde_json::{Map, Value, json};
 
 use super::mask::Expressions;
-use crate::{
-    fields::{Fields, text_of},
-    names,
-    report::Report,
-    todo,
-};
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
+use crate::{names, todo};
 
 /// One Hardware document.
 #[derive(Debug)]

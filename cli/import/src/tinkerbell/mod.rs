@@ -15,12 +15,10 @@ use landfall_api::{DuplicateKeys, Problem, UserDataKind, YamlNode, YamlValue, ya
 use serde_json::{Value, json};
 
 use self::{context::Context, hardware::Hardware, mask::Expressions, template::Template, workflow::Workflow};
-use crate::{
-    File, Import, content,
-    fields::{Fields, is_null, items},
-    names::{self, Unique},
-    report::Report,
-};
+use crate::fields::{Fields, is_null, items};
+use crate::names::Unique;
+use crate::report::Report;
+use crate::{File, Import, content, names};
 
 /// What the files have.
 #[derive(Default)]

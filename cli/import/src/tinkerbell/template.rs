@@ -3,18 +3,13 @@
 use landfall_api::{DurationSpec, Problem, YamlNode};
 use serde_json::{Map, Value, json};
 
-use super::{
-    action::{List, Source, with},
-    actions,
-    context::Context,
-    mask::Expressions,
-};
-use crate::{
-    fields::{Fields, text_of},
-    names,
-    report::Report,
-    todo, yaml,
-};
+use super::action::{List, Source, with};
+use super::actions;
+use super::context::Context;
+use super::mask::Expressions;
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
+use crate::{names, todo, yaml};
 
 /// One Template document.
 #[derive(Debug)]
@@ -34,11 +29,7 @@ impl Template {
     /// # Errors
     /// The data is not YAML.
     pub(super) fn read(
-        file: &str,
-        name: &str,
-        document: &YamlNode,
-        expressions: &Expressions,
-        report: &mut Report,
+        file: &str, name: &str, document: &YamlNode, expressions: &Expressions, report: &mut Report,
     ) -> Result<Option<Self>, Box<Problem>> {
         let Some(mut spec) = Fields::of(document).and_then(|mut fields| fields.map("spec")) else {
             report.todo(document.line, "the Template has no spec; it makes no template");

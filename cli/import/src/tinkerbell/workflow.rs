@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 use landfall_api::{YamlNode, YamlValue};
 
 use super::{context::Origin, hardware::Hardware, mask::Expressions};
-use crate::{
-    device,
-    fields::{Fields, text_of},
-    names,
-    report::Report,
-};
+use crate::fields::{Fields, text_of};
+use crate::report::Report;
+use crate::{device, names};
 
 /// One Workflow document.
 #[derive(Debug)]
@@ -27,10 +24,7 @@ pub(super) struct Workflow {
 impl Workflow {
     /// Reads a document of that kind.
     pub(super) fn read(
-        file: &str,
-        document: &YamlNode,
-        expressions: &Expressions,
-        report: &mut Report,
+        file: &str, document: &YamlNode, expressions: &Expressions, report: &mut Report,
     ) -> Option<Self> {
         let mut spec = Fields::of(document)?.map("spec")?;
         let mut text = |name: &str| spec.text(name).map(|text| expressions.unmask(&text.text)).unwrap_or_default();
@@ -53,11 +47,7 @@ impl Workflow {
 
     /// The command; `ours`: the template's name, and its parameters.
     pub(super) fn command(
-        &self,
-        ours: &str,
-        hardware: Option<&Hardware>,
-        parameters: &BTreeMap<String, Origin>,
-        report: &mut Report,
+        &self, ours: &str, hardware: Option<&Hardware>, parameters: &BTreeMap<String, Origin>, report: &mut Report,
     ) -> String {
         report.in_file(&self.file);
         let machine = match (hardware, self.hardware.as_str()) {

@@ -4,12 +4,9 @@ use landfall_api::{Document, Kind, Machine, MachineFacts, ReceiptState};
 use landfall_client::Client;
 
 use super::Page;
-use crate::{
-    contents,
-    failure::Failure,
-    human,
-    table::{self, Columns, or_dash},
-};
+use crate::failure::Failure;
+use crate::table::{Columns, or_dash};
+use crate::{contents, human, table};
 
 impl Page<'_> {
     pub(super) async fn machine(&mut self, machine: &Machine, client: &Client) -> Result<(), Failure> {

@@ -8,14 +8,12 @@ use landfall_api::{Condition, ConditionStatus, Document, EnrolmentRule, Kind, Me
 use landfall_client::{Client, Scope};
 
 use super::{events, history};
-use crate::{
-    args::{Describe, Selection},
-    failure::Failure,
-    human,
-    output::{self, Out},
-    table::{self, Columns, or_dash},
-    text::{Text, set_in},
-};
+use crate::args::{Describe, Selection};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::table::{Columns, or_dash};
+use crate::text::{Text, set_in};
+use crate::{human, output, table};
 
 /// Events shown of a document.
 const RECENT: usize = 15;

@@ -3,12 +3,10 @@
 use landfall_api::{ActionState, ActionStatus, Problem, Progress, Workflow};
 
 use super::Page;
-use crate::{
-    failure::Failure,
-    human, output,
-    table::{self, Columns, or_dash},
-    text::set_in,
-};
+use crate::failure::Failure;
+use crate::table::{Columns, or_dash};
+use crate::text::set_in;
+use crate::{human, output, table};
 
 impl Page<'_> {
     pub(super) fn workflow(&mut self, run: &Workflow) -> Result<(), Failure> {

@@ -9,12 +9,11 @@ use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WorkflowPh
 use landfall_client::{Client, Scope};
 pub(crate) use what::For;
 
-use crate::{
-    args::{Selection, Wait},
-    failure::Failure,
-    live::{self, News},
-    output::{self, Out},
-};
+use crate::args::{Selection, Wait};
+use crate::failure::Failure;
+use crate::live::News;
+use crate::output::Out;
+use crate::{live, output};
 
 pub(crate) async fn run(args: &Wait, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let selection = args.which.selection()?;
@@ -31,11 +30,7 @@ pub(crate) async fn run(args: &Wait, client: &Client, out: &mut Out) -> Result<(
 ///
 /// # Errors [`Failure::TimedOut`] after `limit`; if it can no longer reach the goal, why.
 pub(crate) async fn until(
-    client: &Client,
-    selection: Selection,
-    labels: Option<&LabelSelector>,
-    what: &For,
-    limit: Duration,
+    client: &Client, selection: Selection, labels: Option<&LabelSelector>, what: &For, limit: Duration,
     on_met: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // Without the labels: a feed by labels reports a document that lost its labels as deleted.
@@ -168,10 +163,7 @@ impl Waiting {
             if meant.is_empty() && self.what != For::Delete {
                 let what = format!("there are no {} to wait for", kind.plural());
                 return Err(Problem::new(ErrorCode::NotFound, what)
-                    .hint(
-                        "check the labels, or name the \
-                    documents",
-                    )
+                    .hint("check the labels, or name the documents")
                     .into());
             }
             self.open.extend(meant);

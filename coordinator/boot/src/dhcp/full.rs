@@ -50,12 +50,7 @@ impl Network {
 /// # Errors
 /// [`Silence`] with the reason.
 pub fn answer(
-    request: &Request,
-    standing: Standing,
-    pool: &mut Pool,
-    network: &Network,
-    server: &BootServer,
-    now: u64,
+    request: &Request, standing: Standing, pool: &mut Pool, network: &Network, server: &BootServer, now: u64,
 ) -> Result<Reply, Silence> {
     standing.check()?;
     if !request.giaddr.is_unspecified() && !network.same_subnet(request.giaddr, server.address) {
@@ -90,12 +85,7 @@ pub fn answer(
 }
 
 fn on_request(
-    request: &Request,
-    client: Holder,
-    pool: &mut Pool,
-    network: &Network,
-    server: &BootServer,
-    now: u64,
+    request: &Request, client: Holder, pool: &mut Pool, network: &Network, server: &BootServer, now: u64,
 ) -> Result<Reply, Silence> {
     if let Some(id) = request.server_id
         && id != server.address
@@ -115,11 +105,7 @@ fn on_request(
 }
 
 fn lease_reply(
-    request: &Request,
-    kind: MessageType,
-    (address, life): (Ipv4Addr, Duration),
-    network: &Network,
-    server: &BootServer,
+    request: &Request, kind: MessageType, (address, life): (Ipv4Addr, Duration), network: &Network, server: &BootServer,
 ) -> Result<Reply, Silence> {
     let mut reply = Reply::new(request, kind, server, destination(request));
     reply.message.set_yiaddr(address);

@@ -1,12 +1,11 @@
 //! Leases over a restart: one small JSON file, replaced whole, before the client gets its answer.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write},
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,11 +1,9 @@
 //! Checks for another DHCP server once, before the full server starts: two servers on one network lease each other's
 //! addresses.
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, borrowed};
 use dhcproto::{Encodable, Encoder};

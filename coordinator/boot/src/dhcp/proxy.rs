@@ -53,11 +53,7 @@ pub fn answer_4011(request: &Request, standing: Standing, server: &BootServer) -
 }
 
 fn build(
-    request: &Request,
-    standing: Standing,
-    server: &BootServer,
-    kind: MessageType,
-    to: Destination,
+    request: &Request, standing: Standing, server: &BootServer, kind: MessageType, to: Destination,
 ) -> Result<Reply, Silence> {
     standing.check()?;
     let file = server.boot_file(request)?;

@@ -74,11 +74,7 @@ impl Reply {
     /// # Errors
     /// [`Silence::UrlTooLong`] when the file's name does not fit the header's field.
     pub fn add_boot(
-        &mut self,
-        request: &Request,
-        file: &BootFile,
-        server: &BootServer,
-        own_addresses: bool,
+        &mut self, request: &Request, file: &BootFile, server: &BootServer, own_addresses: bool,
     ) -> Result<(), Silence> {
         // 128 with the zero that old ROMs need; the setter below panics on more.
         if file.name.len() > 127 {

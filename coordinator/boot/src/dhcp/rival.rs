@@ -1,10 +1,8 @@
 //! A second DHCP server that came after the start: machines that choose it show that it is there.
 
-use std::{
-    net::Ipv4Addr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 

@@ -1,13 +1,9 @@
 //! The sockets around the decisions: receive, look up, decide, keep, answer, log.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use landfall_api::MacAddr;
 use tokio::{net::UdpSocket, time::timeout};

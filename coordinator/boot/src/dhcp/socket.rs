@@ -1,15 +1,11 @@
 //! UDP sockets bound to one interface, and the address book of replies.
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdSocket},
-    os::fd::OwnedFd,
-};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdSocket};
+use std::os::fd::OwnedFd;
 
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket,
-    sockopt::{BindToDevice, Broadcast, RcvBuf, ReuseAddr},
-};
+use nix::sys::socket::sockopt::{BindToDevice, Broadcast, RcvBuf, ReuseAddr};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket};
 use tokio::net::UdpSocket;
 
 use super::DhcpError;

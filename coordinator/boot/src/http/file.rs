@@ -3,19 +3,16 @@
 //! Own code instead of tower-http's `ServeDir`, which knows neither `ETag` nor `If-Range`: an image that was replaced
 //! between two halves of a resumed download would be glued together.
 
-use std::{
-    io::{self, SeekFrom},
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    time::{Duration, UNIX_EPOCH},
-};
+use std::io;
+use std::io::SeekFrom;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use tokio::{
-    fs::File,
-    io::{AsyncReadExt, AsyncSeekExt},
-};
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
 
 use landfall_edge::gate::Limiter;

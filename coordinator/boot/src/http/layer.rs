@@ -1,14 +1,13 @@
 //! The tools layers: served from the files that were hashed, whatever stands at their paths now. Each is named by its digest, so no
 //! machine gets another one than that of its assignment.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::FileExt as _,
-    path::Path,
-    sync::Arc,
-    time::SystemTime,
-};
+use std::fs::File;
+use std::io;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use axum::{body::Body, response::Response};
@@ -17,10 +16,8 @@ use http::{HeaderMap, StatusCode};
 use landfall_api::{Digest, message::ToolsLayer};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    file::{failed, head, plain},
-    range::{Version, select},
-};
+use super::file::{failed, head, plain};
+use super::range::{Version, select};
 
 /// The first bytes of a squashfs file.
 const MAGIC: &[u8] = b"hsqs";

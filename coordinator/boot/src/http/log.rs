@@ -1,25 +1,19 @@
 //! One line a request, written when its body ended or broke off, so that it says how much really went out.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Instant,
-};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
-use axum::{
-    body::{Body, Bytes, HttpBody},
-    extract::Request,
-    response::Response,
-};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::response::Response;
 use http::header;
 use hyper::body::{Frame, SizeHint};
 
 use super::Client;
-use landfall_edge::{
-    gate::Limiter,
-    metrics::metrics,
-    text::{MAX_PATH, cut},
-};
+use landfall_edge::gate::Limiter;
+use landfall_edge::metrics::metrics;
+use landfall_edge::text::{MAX_PATH, cut};
 
 /// Lines a second: anybody who reaches the port can cause them. The counters count every request.
 static LINES: Limiter = Limiter::a_second(50);
@@ -79,8 +73,7 @@ impl HttpBody for Logged {
     type Error = axum::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
+        mut self: Pin<&mut Self>, context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(context);
         match &frame {

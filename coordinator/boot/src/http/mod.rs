@@ -22,20 +22,17 @@ pub mod serve;
 
 mod log;
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::{
-    Router,
-    extract::{Path, Query, Request, State, rejection::QueryRejection},
-    middleware::{self, Next},
-    response::Response,
-    routing::get,
-};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Router, middleware};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use landfall_api::MacAddr;
 use serde::Deserialize;
@@ -175,8 +172,7 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
             Ok(Err(error)) => {
                 tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
                 script::to_disk(
-                    "the coordinator could not decide; its log has the reason. Starting this machine's \
-                    own disk.",
+                    "the coordinator could not decide; its log has the reason. Starting this machine's own disk.",
                 )
             }
             Err(_) => {

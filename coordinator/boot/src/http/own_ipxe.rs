@@ -4,19 +4,15 @@
 //! product is tested with. Which is running shows in the name of its network driver: ours drive the card through the
 //! firmware (`undionly`, `SNP`), a card's own drives it natively.
 
-use std::{
-    collections::HashMap,
-    net::Ipv4Addr,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use landfall_api::MacAddr;
 
-use crate::{
-    arch::Arch,
-    dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER},
-};
+use crate::arch::Arch;
+use crate::dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER};
 
 /// A machine that got our iPXE and still requests with another iPXE within this time would loop for ever, such as when
 /// `boot.bootloaders` holds a build with native drivers. It gets its script instead.

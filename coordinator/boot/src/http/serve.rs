@@ -15,10 +15,8 @@ use axum::{Router, body::Body};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
-};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
@@ -95,11 +93,7 @@ pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationTo
 const SHORTAGES: [i32; 4] = [nix::libc::EMFILE, nix::libc::ENFILE, nix::libc::ENOBUFS, nix::libc::ENOMEM];
 
 async fn connection(
-    stream: TcpStream,
-    client: Client,
-    place: Place<IpAddr>,
-    router: Router,
-    cancel: CancellationToken,
+    stream: TcpStream, client: Client, place: Place<IpAddr>, router: Router, cancel: CancellationToken,
 ) {
     let seat = Arc::clone(place.seat());
     let milliseconds = u32::try_from(STALL_LIMIT.as_millis()).unwrap_or(u32::MAX);

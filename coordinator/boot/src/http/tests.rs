@@ -160,19 +160,9 @@ async fn head_tells_the_size_and_sends_nothing() {
 async fn nothing_but_the_images_is_served() {
     let site = Site::new();
     for path in [
-        "/images/../secret",
-        "/images/%2e%2e/secret",
-        "/images/..%2fsecret",
-        "/images/%2fetc/passwd",
-        "/images/.key",
-        "/images/debian",
-        "/images/debian/",
-        "/images/",
-        "/images/debian/disk.img%00",
-        "/boot/secret",
-        "/boot/..%2fsecret",
-        "/boot/images",
-        "/",
+        "/images/../secret", "/images/%2e%2e/secret", "/images/..%2fsecret", "/images/%2fetc/passwd", "/images/.key",
+        "/images/debian", "/images/debian/", "/images/", "/images/debian/disk.img%00", "/boot/secret",
+        "/boot/..%2fsecret", "/boot/images", "/",
     ] {
         let (status, _, body) = site.ask("GET", path, &[]).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {body}");

@@ -1,12 +1,10 @@
 //! The loaders in memory: one copy of each, however many machines fetch it at once.
 
-use std::{
-    collections::HashMap,
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::Mutex;
 

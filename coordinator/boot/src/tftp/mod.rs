@@ -15,13 +15,11 @@ mod files;
 mod packet;
 mod transfer;
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use landfall_api::MacAddr;
 use tokio::net::UdpSocket;
@@ -86,10 +84,7 @@ impl TftpService {
     /// # Errors
     /// [`TftpError::Bind`].
     pub async fn start(
-        listen: SocketAddr,
-        directory: PathBuf,
-        advertise: Ipv4Addr,
-        neighbours: Neighbours,
+        listen: SocketAddr, directory: PathBuf, advertise: Ipv4Addr, neighbours: Neighbours,
     ) -> Result<Self, TftpError> {
         let socket = UdpSocket::bind(listen).await.map_err(|source| TftpError::Bind { listen, source })?;
         Ok(Self { socket, files: Arc::new(Files { loaders: Loaders::new(directory), advertise, neighbours }) })
@@ -215,10 +210,7 @@ impl Files {
     }
 
     async fn transfer(
-        &self,
-        client: SocketAddr,
-        request: &ReadRequest,
-        seat: &Arc<Seat>,
+        &self, client: SocketAddr, request: &ReadRequest, seat: &Arc<Seat>,
     ) -> io::Result<(usize, Ending)> {
         // Off-address hosts (NAT, tests on loopback) cannot bind what they advertise.
         let socket = match UdpSocket::bind((self.advertise, 0)).await {

@@ -2,10 +2,8 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use tokio::{
-    net::UdpSocket,
-    time::{Instant, timeout_at},
-};
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, timeout_at};
 
 use landfall_edge::gate::Seat;
 
@@ -37,10 +35,7 @@ pub(super) enum Ending {
 /// # Errors
 /// When the socket fails.
 pub(super) async fn send_file(
-    socket: &UdpSocket,
-    request: &ReadRequest,
-    content: &[u8],
-    seat: &Arc<Seat>,
+    socket: &UdpSocket, request: &ReadRequest, content: &[u8], seat: &Arc<Seat>,
 ) -> io::Result<(usize, Ending)> {
     let deadline = Instant::now() + WHOLE;
     seat.waits();
@@ -75,11 +70,7 @@ pub(super) async fn send_file(
 
 /// Sends one packet until it is acknowledged; `None` if it was.
 async fn exchange(
-    socket: &UdpSocket,
-    packet: &[u8],
-    number: u16,
-    first_wait: Duration,
-    deadline: Instant,
+    socket: &UdpSocket, packet: &[u8], number: u16, first_wait: Duration, deadline: Instant,
 ) -> io::Result<Option<Ending>> {
     let mut wait = first_wait;
     let mut buffer = [0; 600];

@@ -1,9 +1,7 @@
 //! An answer that counts as under way until its last byte is handed over.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
@@ -29,8 +27,7 @@ impl HttpBody for Held {
     type Error = axum::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
+        mut self: Pin<&mut Self>, context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         Pin::new(&mut self.inner).poll_frame(context)
     }

@@ -1,13 +1,11 @@
 //! So many steps a second and no more: for one account, for all together, or for each of many keys. A step is whatever is
 //! counted: a line of the log, a script, a failed attempt.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    net::IpAddr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 

@@ -16,18 +16,14 @@ mod origin;
 mod seat;
 mod watched;
 
-use std::{
-    collections::HashMap,
-    fmt::Debug,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 pub use held::Held;
 pub use limit::{Limiter, Limiters, MAX_ADDRESSES, Rate};

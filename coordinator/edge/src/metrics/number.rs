@@ -1,14 +1,10 @@
 //! The numbers that are counted: counters, gauges, histograms, and the same by a few labels.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Label sets of one family; what comes after them is counted under the last. No label is ever per machine, so this is
 /// only a fence against a fault here.

@@ -66,11 +66,7 @@ pub fn has_news(workflow: &Workflow, heard: Option<Heard>, now: Timestamp) -> bo
 }
 
 fn find(
-    status: &WorkflowStatus,
-    machine: &str,
-    requested: Option<Timestamp>,
-    heard: Option<Heard>,
-    now: Timestamp,
+    status: &WorkflowStatus, machine: &str, requested: Option<Timestamp>, heard: Option<Heard>, now: Timestamp,
 ) -> Vec<Found> {
     let at: Vec<&ActionStatus> = at(status).collect();
     let mut found = vec![progressing(status, &at, machine), paused(status), stuck(status, &at, now)];
@@ -205,11 +201,7 @@ fn stuck(status: &WorkflowStatus, at: &[&ActionStatus], now: Timestamp) -> Found
 
 /// A machine that is to netboot and does not. Nothing is said of one that comes in time.
 fn not_seen(
-    status: &WorkflowStatus,
-    machine: &str,
-    requested: Option<Timestamp>,
-    heard: Option<Heard>,
-    now: Timestamp,
+    status: &WorkflowStatus, machine: &str, requested: Option<Timestamp>, heard: Option<Heard>, now: Timestamp,
 ) -> Option<Found> {
     const KIND: Type = Type::NotSeen;
     let queued = || status.conditions.iter().any(|c| c.kind == Type::Admitted && c.reason == Reason::Queued);

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use landfall_api::{ActionStatus, Authority, Pause, WorkflowPhase};
 
-use super::{
-    frontier::frontier,
-    policy,
-    state::{Effect, Run, after},
-};
+use super::frontier::frontier;
+use super::policy;
+use super::state::{Effect, Run, after};
 
 impl Run<'_> {
     /// The action under way goes on to its end; no other begins, and the time of what has not begun stands still.

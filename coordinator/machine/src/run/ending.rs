@@ -2,12 +2,10 @@
 
 use landfall_api::{Action, ActionSpec, ActionState, ActionStatus, Authority, ErrorCode, Problem, WorkflowPhase};
 
-use super::{
-    frontier::frontier,
-    policy,
-    receipts::{open_at_phone_home, proven},
-    state::{Effect, Run, after},
-};
+use super::frontier::frontier;
+use super::policy;
+use super::receipts::{open_at_phone_home, proven};
+use super::state::{Effect, Run, after};
 
 impl Run<'_> {
     /// Every action has been done.
@@ -115,8 +113,7 @@ impl Run<'_> {
             format!("the machine's agent speaks protocol {protocol}, which does not support this workflow's actions"),
         )
         .hint(format!(
-            "{}: build the boot image from the coordinator's release, and request the workflow \
-            again",
+            "{}: build the boot image from the coordinator's release, and request the workflow again",
             protocols()
         ));
         self.fail_unheard(problem);

@@ -1,10 +1,8 @@
 //! What an action came to: what of it is kept for conditions and for people.
 
 use jiff::Timestamp;
-use landfall_api::{
-    ActionOutcome, ActionState, ActionStatus, DiskReceipt, Progress, WorkflowStatus,
-    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
-};
+use landfall_api::message::{ActionResult, EventBody, EventRecord, WriteImageResult};
+use landfall_api::{ActionOutcome, ActionState, ActionStatus, DiskReceipt, Progress, WorkflowStatus};
 use uuid::Uuid;
 
 /// An action was done. Progress is thinned on its way, so what a write came to stands in its result alone.

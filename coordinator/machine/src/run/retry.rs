@@ -20,9 +20,7 @@ const MAX_CHAIN: usize = 16;
 /// [`Problem`] with code `WorkflowEnded` if there is nothing to go on with (it succeeded, or nothing failed), `Conflict`
 /// if it has not ended, `LimitReached` after very many retries of retries.
 pub fn retry_of(
-    failed: &Workflow,
-    machine_generation: u64,
-    receipts: Vec<DiskReceipt>,
+    failed: &Workflow, machine_generation: u64, receipts: Vec<DiskReceipt>,
 ) -> Result<WorkflowStatus, Problem> {
     let name = &failed.metadata.name;
     let refuse =

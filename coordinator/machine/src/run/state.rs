@@ -10,19 +10,16 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use landfall_api::message::{EventBody, EventRecord, Start};
 use landfall_api::{
     ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase, WorkflowStatus,
-    message::{EventBody, EventRecord, Start},
 };
 use uuid::Uuid;
 
-use super::{
-    frontier::{frontier, is_write, needs, up_to},
-    policy,
-    receipts::{disk_name, is_done, is_own, known_done, may_be_done, may_be_open, note_receipt},
-    restarts,
-    results::{leave_out, note_late_result, note_result},
-};
+use super::frontier::{frontier, is_write, needs, up_to};
+use super::receipts::{disk_name, is_done, is_own, known_done, may_be_done, may_be_open, note_receipt};
+use super::results::{leave_out, note_late_result, note_result};
+use super::{policy, restarts};
 
 /// What stays the same for the whole run.
 #[derive(Debug, Clone, Copy)]
@@ -372,8 +369,7 @@ impl Run<'_> {
             }
             (WorkflowPhase::Running, None, None) if over(self.state.end_by) => {
                 let message = format!(
-                    "the workflow did not end within its timeout; it waited for \
-                    {}",
+                    "the workflow did not end within its timeout; it waited for {}",
                     self.waits_for()
                 );
                 let hint = "increase the template's timeout, or find the slow step with landfall events";

@@ -3,11 +3,10 @@
 use landfall_api::message::Hello;
 use landfall_machine::Tell;
 
-use super::{
-    Story,
-    happens::Happens::{self, *},
-    site::{Site, Word},
-};
+use super::Story;
+use super::happens::Happens;
+use super::happens::Happens::*;
+use super::site::{Site, Word};
 
 /// The kinds of words that the newest session was sent, and the workflow of its last list.
 fn sent(happens: impl IntoIterator<Item = Happens>) -> (Vec<&'static str>, Option<u128>) {

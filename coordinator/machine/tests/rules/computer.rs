@@ -1,17 +1,13 @@
 //! A computer with an agent that does what it is asked to, for as long as its lease allows.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{
-        ActionRef, ActionResult, CloudInitResult, DiskReport, EventBody, EventRecord, Hello, Vitals, WriteImageResult,
-    },
+use landfall_api::message::{
+    ActionRef, ActionResult, CloudInitResult, DiskReport, EventBody, EventRecord, Hello, Vitals, WriteImageResult,
 };
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState};
 use landfall_machine::{Epoch, Input, Tell};
 use uuid::Uuid;
 

@@ -7,10 +7,8 @@ use landfall_machine::{BEAT_EVERY, MachineState, derive, has_begun, is_held, is_
 use proptest::{prelude::*, test_runner::TestCaseError};
 use uuid::Uuid;
 
-use super::{
-    computer::Computer,
-    site::{LEASE, Site, wall},
-};
+use super::computer::Computer;
+use super::site::{LEASE, Site, wall};
 
 /// A time of which the store has no data, by true time.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,8 @@
 //! Stories that once failed, as small as they could be made. What went wrong stands above each.
 
-use super::{
-    Story,
-    happens::Happens::{self, *},
-};
+use super::Story;
+use super::happens::Happens;
+use super::happens::Happens::*;
 
 fn holds(happens: impl IntoIterator<Item = Happens>) {
     Story::new().over(happens.into_iter().collect()).unwrap();

@@ -1,10 +1,9 @@
 //! After a restore the store does not know of the leases that were given since its copy was made: an agent that holds none waits
 //! for their end.
 
-use super::{
-    Story,
-    happens::Happens::{self, *},
-};
+use super::Story;
+use super::happens::Happens;
+use super::happens::Happens::*;
 
 fn after(happens: impl IntoIterator<Item = Happens>) -> Story {
     let mut story = Story::new();

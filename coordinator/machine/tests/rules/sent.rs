@@ -2,11 +2,10 @@
 
 use landfall_machine::Tell;
 
-use super::{
-    Story,
-    happens::Happens::{self, *},
-    site::Word,
-};
+use super::Story;
+use super::happens::Happens;
+use super::happens::Happens::*;
+use super::site::Word;
 
 /// What the newest session was sent in such a story.
 fn sent(happens: impl IntoIterator<Item = Happens>) -> Vec<Word> {

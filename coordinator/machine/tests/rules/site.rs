@@ -1,20 +1,19 @@
 //! A coordinator around the machine under test: a store that keeps what was stored, a process that may end between any two
 //! effects, two clocks.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use landfall_api::message::{DiskReport, EventRecord, Hello};
 use landfall_api::{
     API_VERSION, Action, ActionStatus, Authority, DiskReceipt, Kind, Machine, MachineSpec, Metadata, Shared, Workflow,
     WorkflowSpec, WorkflowStatus,
-    message::{DiskReport, EventRecord, Hello},
 };
+use landfall_machine::life::take_up;
 use landfall_machine::{
     BEAT_EVERY, Effect, Epoch, Horizon, Input, Limits, MachineState, Now, Refusal, Session, Steady, Tell, Which,
-    derive, has_begun, is_held, is_open, life::take_up, step,
+    derive, has_begun, is_held, is_open, step,
 };
 use serde_json::json;
 use uuid::Uuid;

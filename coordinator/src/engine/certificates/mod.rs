@@ -38,10 +38,7 @@ pub struct Certificates {
 
 impl Certificates {
     pub(in crate::engine) fn new(
-        fleet: Arc<Fleet>,
-        alarms: Arc<Alarms>,
-        identities: Arc<Identities>,
-        authority: Arc<dyn CertificateAuthority>,
+        fleet: Arc<Fleet>, alarms: Arc<Alarms>, identities: Arc<Identities>, authority: Arc<dyn CertificateAuthority>,
     ) -> Self {
         let pace = Limiters::new(RATE, MAX_MACHINES);
         Self { fleet, alarms, identities, authority, pace, revoked: tokio::sync::watch::Sender::new(0) }
@@ -75,9 +72,7 @@ impl Certificates {
 
     /// Issues a certificate, and lists it before it is sent. Under the machine's lock.
     pub(in crate::engine) async fn give_certificate(
-        &self,
-        machine: &Machine,
-        csr_der: &[u8],
+        &self, machine: &Machine, csr_der: &[u8],
     ) -> Result<Enrolled, Problem> {
         let name = &machine.metadata.name;
         let missing = || Problem::new(ErrorCode::Internal, format!("machine \"{name}\" was stored without a uid"));
@@ -115,10 +110,7 @@ impl Certificates {
 
     /// A new certificate for the key of one that is still good, for the same computer.
     pub(in crate::engine) async fn renew(
-        &self,
-        shown: &MachineCert,
-        request: &EnrollRequest,
-        key: &str,
+        &self, shown: &MachineCert, request: &EnrollRequest, key: &str,
     ) -> Result<Enrolled, Problem> {
         let _lock = self.fleet.machines().lock(shown.uid).await;
         // Under the lock: it may have been revoked a moment ago.
@@ -128,10 +120,8 @@ impl Certificates {
             self.alarms
                 .alarm(&self.fleet.machine_by_uid(shown.uid).await?.metadata.name, Reason::KeyChanged, message.clone())
                 .await?;
-            return Err(Problem::new(ErrorCode::Forbidden, message).hint(
-                "a new key must enrol with a boot token or an \
-                    approval",
-            ));
+            return Err(Problem::new(ErrorCode::Forbidden, message)
+                .hint("a new key must enrol with a boot token or an approval"));
         }
         let machine = self.fleet.machine_by_uid(shown.uid).await?;
         if let Err(problem) = self.identities.check_identity(&machine, &request.identity) {

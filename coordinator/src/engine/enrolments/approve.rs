@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{
-    ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, Shared, WaitingKey, message::EnrollRequest,
-};
+use landfall_api::message::EnrollRequest;
+use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, Shared, WaitingKey};
 use landfall_machine::{derive, identity};
 
 use super::{super::identities::undescribed, Asker, Enrolment, Enrolments};
@@ -29,10 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 impl Enrolments {
     /// An agent without a token: admitted if its key was approved, else recorded as waiting.
     pub(super) async fn by_approval(
-        &self,
-        request: &EnrollRequest,
-        by: &Asker,
-        key: &str,
+        &self, request: &EnrollRequest, by: &Asker, key: &str,
     ) -> Result<Enrolment, Problem> {
         let found = match self.identities.machine_of(&request.identity) {
             Ok(found) => found,
@@ -88,11 +84,7 @@ impl Enrolments {
     }
 
     async fn wait_for_approval(
-        &self,
-        machine: &Machine,
-        request: &EnrollRequest,
-        by: &Asker,
-        key: &str,
+        &self, machine: &Machine, request: &EnrollRequest, by: &Asker, key: &str,
     ) -> Result<Enrolment, Problem> {
         let name = &machine.metadata.name;
         let now = self.fleet.now();

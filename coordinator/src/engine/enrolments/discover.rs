@@ -1,17 +1,15 @@
 //! Unknown machines: recorded if discovery is on, bounded in number, and forgotten if they are not approved.
 
+use landfall_api::message::{EnrollRequest, Identity};
 use landfall_api::{
     API_VERSION, Document, EnrolmentRule, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts, MachineSpec, Metadata,
     Problem,
-    message::{EnrollRequest, Identity},
 };
 use landfall_machine::life::discovered;
 
-use super::{
-    super::identities::{describe, facts_of, undescribed},
-    Asker, Enrolments,
-    rules::{label, name_by},
-};
+use super::super::identities::{describe, facts_of, undescribed};
+use super::rules::{label, name_by};
+use super::{Asker, Enrolments};
 use landfall_store::StoreError;
 use landfall_store::audit::Note;
 
@@ -60,10 +58,7 @@ impl Enrolments {
     }
 
     async fn discovered(
-        &self,
-        said: &Identity,
-        facts: &MachineFacts,
-        rule: Option<&EnrolmentRule>,
+        &self, said: &Identity, facts: &MachineFacts, rule: Option<&EnrolmentRule>,
     ) -> Result<Machine, Problem> {
         let now = self.fleet.now();
         let mut macs = said.macs.clone();

@@ -7,19 +7,15 @@ mod types;
 
 use std::sync::Arc;
 
-use landfall_api::{
-    AuditOutcome, ErrorCode, Problem, ProofKind, Reason,
-    message::{EnrollRequest, Proof},
-};
+use landfall_api::message::{EnrollRequest, Proof};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind, Reason};
 
-use super::{
-    alarms::Alarms,
-    certificates::{CertificateAuthority, Certificates},
-    fleet::Fleet,
-    identities::{Identities, describe},
-    requests::Requests,
-    tokens::{BootToken, Tokens},
-};
+use super::alarms::Alarms;
+use super::certificates::{CertificateAuthority, Certificates};
+use super::fleet::Fleet;
+use super::identities::{Identities, describe};
+use super::requests::Requests;
+use super::tokens::{BootToken, Tokens};
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
 
@@ -37,13 +33,8 @@ pub struct Enrolments {
 
 impl Enrolments {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>,
-        alarms: Arc<Alarms>,
-        identities: Arc<Identities>,
-        certificates: Arc<Certificates>,
-        requests: Requests,
-        tokens: Arc<Tokens>,
-        authority: Arc<dyn CertificateAuthority>,
+        fleet: Arc<Fleet>, alarms: Arc<Alarms>, identities: Arc<Identities>, certificates: Arc<Certificates>,
+        requests: Requests, tokens: Arc<Tokens>, authority: Arc<dyn CertificateAuthority>,
     ) -> Self {
         Self { fleet, alarms, identities, certificates, requests, tokens, authority }
     }
@@ -116,11 +107,7 @@ impl Enrolments {
     /// A token belongs to the first key that uses it: the same key asking again gets a certificate again, for as long as
     /// it may need one; a second key is refused, and the machine carries an alarm.
     async fn by_token(
-        &self,
-        request: &EnrollRequest,
-        by: &Asker,
-        token: &str,
-        key: String,
+        &self, request: &EnrollRequest, by: &Asker, token: &str, key: String,
     ) -> Result<Enrolled, Problem> {
         let refused = |what: &str| {
             Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))

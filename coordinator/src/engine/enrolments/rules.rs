@@ -4,20 +4,17 @@
 //! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
 //! when the machine enrols again, not when the run fails.
 
+use landfall_api::message::EnrollRequest;
 use landfall_api::{
     AppliedRule, ApprovedKey, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
-    Shared, check_expressions, is_dns_label, message::EnrollRequest,
+    Shared, check_expressions, is_dns_label,
 };
 use minijinja::{Environment, UndefinedBehavior};
 
-use super::{
-    super::{
-        identities::{facts_of, undescribed},
-        internal,
-        requests::RULE_LABEL,
-    },
-    Asker, Enrolments,
-};
+use super::super::identities::{facts_of, undescribed};
+use super::super::internal;
+use super::super::requests::RULE_LABEL;
+use super::{Asker, Enrolments};
 use landfall_machine::derive;
 use landfall_store::audit::Note;
 
@@ -53,11 +50,7 @@ impl Enrolments {
     /// Applies the first matching rule to a discovered machine that is neither approved nor described by a person, if
     /// discovery is on for its address: a person's document has priority over a rule. Under the machine's lock.
     pub(super) async fn apply_rule(
-        &self,
-        machine: Shared<Machine>,
-        request: &EnrollRequest,
-        by: &Asker,
-        key: &str,
+        &self, machine: Shared<Machine>, request: &EnrollRequest, by: &Asker, key: &str,
     ) -> Result<(Shared<Machine>, Option<AppliedRule>), Problem> {
         let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
         let covered = by.address.is_some_and(|address| self.fleet.settings().discovery.covers(address));

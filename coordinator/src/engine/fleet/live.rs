@@ -1,9 +1,7 @@
 //! What is known of a machine beyond its documents: its session, and the way to its agent. One lock a machine.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use landfall_api::message::ToAgent;
 use landfall_machine::Session;

@@ -6,10 +6,8 @@ mod live;
 mod queue;
 mod settings;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -48,11 +46,7 @@ pub struct Fleet {
 impl Fleet {
     /// The fleet of a store whose documents `index` has taken in.
     pub(in crate::engine) fn new(
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        horizon: Horizon,
-        index: Index,
+        store: Store, settings: Settings, clock: Clock, horizon: Horizon, index: Index,
     ) -> Self {
         Self {
             begun: clock.steady(),
@@ -164,8 +158,7 @@ impl Fleet {
 
     /// The machine's newest workflow.
     pub(in crate::engine) async fn current_workflow(
-        &self,
-        machine: &Machine,
+        &self, machine: &Machine,
     ) -> Result<Option<Shared<Workflow>>, Problem> {
         match machine.status.as_ref().and_then(|s| s.workflow.as_deref()) {
             Some(name) => Ok(self.store.workflow(name).await?),
@@ -188,9 +181,7 @@ impl Fleet {
 
     /// Changes a machine document by compare-and-swap, for what no step is about: keys, facts, alarms.
     pub(in crate::engine) async fn mutate_machine(
-        &self,
-        name: &str,
-        change: impl Fn(&mut Machine) + Send,
+        &self, name: &str, change: impl Fn(&mut Machine) + Send,
     ) -> Result<Shared<Machine>, Problem> {
         for _ in 0..CAS_TRIES {
             let Some(mut machine) = self.store.machine(name).await? else {

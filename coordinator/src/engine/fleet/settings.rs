@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use landfall_api::{Action, Machine, Problem, message::ToolsLayer};
 
-use crate::{
-    config::{Config, DiscoveryConfig},
-    tools_layer::ToolsLayers,
-};
+use crate::config::{Config, DiscoveryConfig};
+use crate::tools_layer::ToolsLayers;
 
 /// What of the configuration the engine goes by.
 #[derive(Debug, Clone)]
@@ -57,10 +55,7 @@ impl Settings {
     /// # Errors
     /// [`Problem`] with code `NoToolsLayer`: one of them needs it, and there is none for such a machine.
     pub fn tools_for<'a>(
-        &self,
-        machine: &Machine,
-        lays_out: bool,
-        actions: impl IntoIterator<Item = &'a Action>,
+        &self, machine: &Machine, lays_out: bool, actions: impl IntoIterator<Item = &'a Action>,
     ) -> Result<Option<&ToolsLayer>, Problem> {
         let Some(needs) = actions.into_iter().find(|action| needs_layer(action, lays_out)) else { return Ok(None) };
         let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());

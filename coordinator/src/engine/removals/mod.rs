@@ -9,10 +9,8 @@ use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow
 use landfall_machine::{derive, has_ended, life::AGENT};
 use landfall_store::StoreError;
 
-use super::{
-    fleet::{Fleet, Live},
-    telemetry::Telemetry,
-};
+use super::fleet::{Fleet, Live};
+use super::telemetry::Telemetry;
 use orphans::TakenBack;
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
@@ -47,9 +45,7 @@ impl Removals {
 
     /// `version`: of the document that is meant, where that matters.
     pub(in crate::engine) async fn forget_workflow_if(
-        &self,
-        workflow: &Workflow,
-        version: Option<u64>,
+        &self, workflow: &Workflow, version: Option<u64>,
     ) -> Result<Document, Problem> {
         let name = &workflow.metadata.name;
         let gone = self.fleet.store().documents().delete_if(Kind::Workflow, name, version).await?;
@@ -71,9 +67,7 @@ impl Removals {
 
     /// Removes the document and all rights of its certificate.
     pub(in crate::engine) async fn remove_machine(
-        &self,
-        live: &mut Live,
-        machine: &Shared<Machine>,
+        &self, live: &mut Live, machine: &Shared<Machine>,
     ) -> Result<Document, Problem> {
         let name = &machine.metadata.name;
         let mut last = machine.clone();

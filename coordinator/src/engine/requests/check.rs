@@ -1,10 +1,8 @@
 //! Whether a list would begin on a machine: its agent looks, and writes nothing.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use landfall_api::{Machine, MachineCheck, Problem, message::ToAgent};
 use landfall_proto::revision::CHECKS;
@@ -63,10 +61,7 @@ impl Requests {
     /// # Errors
     /// [`Problem`] with code `NotFound` for a secret that is gone, or the store's.
     pub(super) async fn check_on_machine(
-        &self,
-        machine: &Machine,
-        plan: &Plan,
-        force: bool,
+        &self, machine: &Machine, plan: &Plan, force: bool,
     ) -> Result<MachineCheck, Problem> {
         let not_made = |why: &str| Ok(MachineCheck::NotMade(why.to_owned()));
         let Some(machine_uid) = machine.metadata.uid else { return not_made("the machine has no uid yet") };

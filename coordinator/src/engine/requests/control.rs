@@ -45,9 +45,7 @@ impl Requests {
 
     /// Hands a person's request to the machine of a workflow; answers the workflow as it is then.
     async fn ask(
-        &self,
-        workflow: &str,
-        input: impl Fn(Which) -> Input + Send + Sync,
+        &self, workflow: &str, input: impl Fn(Which) -> Input + Send + Sync,
     ) -> Result<Shared<Workflow>, Problem> {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);

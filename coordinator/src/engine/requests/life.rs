@@ -58,10 +58,7 @@ impl Requests {
     /// removed with the agent's acknowledgement or at the end of its lease. `version`: of the document that is meant, where that
     /// matters.
     pub(in crate::engine) async fn delete_machine(
-        &self,
-        name: &str,
-        by: &Authority,
-        version: Option<u64>,
+        &self, name: &str, by: &Authority, version: Option<u64>,
     ) -> Result<Document, Problem> {
         let deleted = self.ask_machine(name, version, Input::Delete(by.clone())).await?;
         tracing::info!(machine = name, by = %by.person, "deleted, or to be deleted as soon as its agent has stopped");

@@ -13,23 +13,18 @@ use landfall_api::{
     Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, WipeLevel, WipeSpec, Workflow, WorkflowSpec,
     WorkflowStatus,
 };
-use landfall_machine::{
-    Input, derive, is_held,
-    life::{is_installed, may_begin, take_up, was_installed},
-    turn,
-};
+use landfall_machine::life::{is_installed, may_begin, take_up, was_installed};
+use landfall_machine::{Input, derive, is_held, turn};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 use self::{check::Checks, render::Renderings};
-use super::{
-    assignments::{Assignments, lays_out},
-    fleet::{Fleet, Live},
-    removals::Removals,
-    secrets::Vault,
-    source::SourceChecker,
-    steps::Steps,
-};
+use super::assignments::{Assignments, lays_out};
+use super::fleet::{Fleet, Live};
+use super::removals::Removals;
+use super::secrets::Vault;
+use super::source::SourceChecker;
+use super::steps::Steps;
 use crate::workflow::Plan;
 
 /// How long the clearing of signatures may take in deprovisioning, seconds.
@@ -77,11 +72,7 @@ pub struct Requests {
 
 impl Requests {
     pub(in crate::engine) fn new(
-        fleet: Arc<Fleet>,
-        steps: Steps,
-        removals: Arc<Removals>,
-        vault: Arc<Vault>,
-        sources: Arc<dyn SourceChecker>,
+        fleet: Arc<Fleet>, steps: Steps, removals: Arc<Removals>, vault: Arc<Vault>, sources: Arc<dyn SourceChecker>,
         assignments: Arc<Assignments>,
     ) -> Self {
         let renderings = Renderings::new();
@@ -99,11 +90,7 @@ impl Requests {
     /// `SourceUnreachable`, `NoToolsLayer`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`,
     /// `Conflict` (it would destroy something else than the person saw).
     pub async fn provision(
-        &self,
-        machine: &str,
-        template: &str,
-        parameters: BTreeMap<String, serde_json::Value>,
-        authority: Authority,
+        &self, machine: &str, template: &str, parameters: BTreeMap<String, serde_json::Value>, authority: Authority,
         expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
@@ -117,11 +104,7 @@ impl Requests {
     /// # Errors
     /// As [`Requests::provision`], and `DiskNotBlank` for a machine that is, was or may be installed.
     pub async fn provision_by_rule(
-        &self,
-        machine: &str,
-        template: &str,
-        parameters: BTreeMap<String, serde_json::Value>,
-        rule: &str,
+        &self, machine: &str, template: &str, parameters: BTreeMap<String, serde_json::Value>, rule: &str,
     ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
         let by = Asker::Rule(rule);
@@ -135,11 +118,7 @@ impl Requests {
     /// # Errors
     /// As [`Requests::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
     pub async fn deprovision(
-        &self,
-        machine: &str,
-        spec: WipeSpec,
-        authority: Authority,
-        expects: Option<&str>,
+        &self, machine: &str, spec: WipeSpec, authority: Authority, expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
         for disk in &spec.disks {
             disk.validate().map_err(|error| {
@@ -175,10 +154,7 @@ impl Requests {
 
     /// The template's list for this machine, every image of it looked at.
     async fn rendered(
-        &self,
-        machine: &str,
-        template: &str,
-        parameters: &BTreeMap<String, serde_json::Value>,
+        &self, machine: &str, template: &str, parameters: &BTreeMap<String, serde_json::Value>,
     ) -> Result<Plan, Problem> {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;
@@ -238,9 +214,7 @@ impl Requests {
 
     /// The machine, locked, with no run under way on it and nothing that holds it.
     async fn idle_machine(
-        &self,
-        machine: &str,
-        force: bool,
+        &self, machine: &str, force: bool,
     ) -> Result<(OwnedMutexGuard<Live>, Shared<Machine>), Problem> {
         let (mut live, _) = self.locked_machine(machine).await?;
         let made = self.steps.drive(&mut live, machine, Input::MakeWay(None)).await;
@@ -252,10 +226,7 @@ impl Requests {
     /// Makes the run, gives it its place in the queue, and hands it to the machine's agent if one is there and it is its
     /// turn.
     async fn launch(
-        &self,
-        mut live: OwnedMutexGuard<Live>,
-        labels: BTreeMap<String, String>,
-        spec: WorkflowSpec,
+        &self, mut live: OwnedMutexGuard<Live>, labels: BTreeMap<String, String>, spec: WorkflowSpec,
         status: WorkflowStatus,
     ) -> Result<Shared<Workflow>, Problem> {
         let now = self.fleet.now();

@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, RenderRequest, RenderedList, Shared, Template};
-use landfall_machine::{
-    is_held, is_open,
-    life::{busy, may_begin},
-};
+use landfall_machine::life::{busy, may_begin};
+use landfall_machine::{is_held, is_open};
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::timeout};
 
@@ -38,10 +36,7 @@ impl Renderings {
     /// # Errors
     /// [`Problem`] with code `InvalidTemplate`; `LimitReached` if other renderings leave it no turn.
     pub(super) async fn plan(
-        &self,
-        machine: &Shared<Machine>,
-        template: &Shared<Template>,
-        stated: &BTreeMap<String, Value>,
+        &self, machine: &Shared<Machine>, template: &Shared<Template>, stated: &BTreeMap<String, Value>,
         fragments: Fragments,
     ) -> Result<Plan, Problem> {
         let (machine, template, stated) = (machine.clone(), template.clone(), stated.clone());
@@ -94,11 +89,7 @@ impl Requests {
     /// # Errors
     /// As [`Requests::provision`].
     pub async fn dry_run(
-        &self,
-        machine: &str,
-        template: &str,
-        parameters: &BTreeMap<String, Value>,
-        force: bool,
+        &self, machine: &str, template: &str, parameters: &BTreeMap<String, Value>, force: bool,
     ) -> Result<RenderedList, Problem> {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;

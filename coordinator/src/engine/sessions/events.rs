@@ -2,14 +2,10 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use landfall_api::{
-    Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow,
-    message::{EventBody, EventRecord, PhoneHomeReport},
-};
-use landfall_machine::{
-    Epoch, Input, MachineState, Which, derive,
-    run::{MAX_INTERRUPTIONS, policy},
-};
+use landfall_api::message::{EventBody, EventRecord, PhoneHomeReport};
+use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow};
+use landfall_machine::run::{MAX_INTERRUPTIONS, policy};
+use landfall_machine::{Epoch, Input, MachineState, Which, derive};
 use uuid::Uuid;
 
 use landfall_edge::metrics::metrics;
@@ -82,10 +78,7 @@ impl Sessions {
     /// their receipts, and its result reaches people. Otherwise it would be refused for ever, in the middle of an
     /// install.
     async fn store_events(
-        &self,
-        live: &mut Live,
-        machine: &str,
-        batch: Vec<EventRecord>,
+        &self, live: &mut Live, machine: &str, batch: Vec<EventRecord>,
     ) -> Result<Vec<(EventRecord, u64)>, Problem> {
         let log = self.fleet.store().events();
         match log.append(batch.clone()).await {
@@ -143,12 +136,7 @@ impl Sessions {
 
     /// Events of one run, in their order, with their positions in the log.
     async fn apply_events(
-        &self,
-        live: &mut Live,
-        machine: &str,
-        workflow: &str,
-        epoch: Epoch,
-        stored: Vec<(EventRecord, u64)>,
+        &self, live: &mut Live, machine: &str, workflow: &str, epoch: Epoch, stored: Vec<(EventRecord, u64)>,
     ) -> Result<(), Problem> {
         for (record, _) in &stored {
             tell(machine, workflow, epoch, record);

@@ -5,22 +5,18 @@ mod events;
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use landfall_api::{
-    DiskReceipt, ErrorCode, Problem, Reason,
-    message::{DiskReport, Hello, ToAgent, Vitals},
-};
+use landfall_api::message::{DiskReport, Hello, ToAgent, Vitals};
+use landfall_api::{DiskReceipt, ErrorCode, Problem, Reason};
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{
-    alarms::Alarms,
-    fleet::{Fleet, Live},
-    identities::Identities,
-    steps::Steps,
-    telemetry::Telemetry,
-    tokens::Tokens,
-};
+use super::alarms::Alarms;
+use super::fleet::{Fleet, Live};
+use super::identities::Identities;
+use super::steps::Steps;
+use super::telemetry::Telemetry;
+use super::tokens::Tokens;
 
 /// A session that was accepted.
 #[derive(Debug)]
@@ -49,11 +45,7 @@ pub struct Sessions {
 
 impl Sessions {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>,
-        steps: Steps,
-        alarms: Arc<Alarms>,
-        identities: Arc<Identities>,
-        telemetry: Arc<Telemetry>,
+        fleet: Arc<Fleet>, steps: Steps, alarms: Arc<Alarms>, identities: Arc<Identities>, telemetry: Arc<Telemetry>,
         tokens: Arc<Tokens>,
     ) -> Self {
         Self { fleet, steps, alarms, identities, telemetry, tokens }

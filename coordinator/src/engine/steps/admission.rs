@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, future::BoxFuture};
 use landfall_api::{Document, Problem};
-use landfall_machine::{
-    Input,
-    turn::{self, Standing},
-};
+use landfall_machine::turn::Standing;
+use landfall_machine::{Input, turn};
 
 use super::{super::fleet::PLACES, Steps};
 use landfall_store::StoreError;

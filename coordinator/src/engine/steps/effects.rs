@@ -1,10 +1,8 @@
 //! A step's effects, after its documents are stored: what agents are sent, and what other parts of the engine do about it.
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{Assignment, Control, ToAgent},
-};
+use landfall_api::message::{Assignment, Control, ToAgent};
+use landfall_api::{ErrorCode, Problem};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Tell, Which, has_begun, run::Start};
 
 use super::{super::fleet::Live, Driven, Steps};
@@ -12,10 +10,7 @@ use super::{super::fleet::Live, Driven, Steps};
 impl Steps {
     /// Does what is not storing, in its order.
     pub(super) async fn carry_out(
-        &self,
-        live: &mut Live,
-        state: MachineState,
-        effects: Vec<Effect>,
+        &self, live: &mut Live, state: MachineState, effects: Vec<Effect>,
     ) -> Result<Driven, Refusal> {
         let name = state.machine.metadata.name.clone();
         let mut driven = Driven { state, opened: None, deleted: None };
@@ -51,11 +46,7 @@ impl Steps {
     /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the workflow with that reason:
     /// another request would get the same answer.
     async fn assign(
-        &self,
-        live: &mut Live,
-        state: &MachineState,
-        of: Which,
-        starts: Vec<Start>,
+        &self, live: &mut Live, state: &MachineState, of: Which, starts: Vec<Start>,
     ) -> Result<Option<MachineState>, Problem> {
         let (Some(workflow), Some(session)) = (state.workflow(of), &state.session) else { return Ok(None) };
         let epoch = session.epoch().get();
@@ -108,10 +99,7 @@ impl Steps {
 
     /// Boxed, for it is a step that a step leads to.
     fn again<'e>(
-        &'e self,
-        live: &'e mut Live,
-        machine: &'e str,
-        input: Input,
+        &'e self, live: &'e mut Live, machine: &'e str, input: Input,
     ) -> BoxFuture<'e, Result<MachineState, Refusal>> {
         Box::pin(async move { self.drive(live, machine, input).await.map(|driven| driven.state) })
     }

@@ -8,21 +8,17 @@ mod settle;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus,
-    message::{EventBody, ToAgent},
-};
+use landfall_api::message::{EventBody, ToAgent};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Which, step};
 use tokio::sync::mpsc;
 
-use super::{
-    alarms::Alarms,
-    assignments::Assignments,
-    fleet::{CAS_TRIES, Fleet, Live},
-    removals::Removals,
-    shorten::{Room, outgrown, shorten},
-    telemetry::Telemetry,
-};
+use super::alarms::Alarms;
+use super::assignments::Assignments;
+use super::fleet::{CAS_TRIES, Fleet, Live};
+use super::removals::Removals;
+use super::shorten::{Room, outgrown, shorten};
+use super::telemetry::Telemetry;
 use landfall_store::StoreError;
 
 /// The documents as they were loaded, shared with the store.
@@ -65,10 +61,7 @@ pub(in crate::engine) struct Steps {
 
 impl Steps {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>,
-        alarms: Arc<Alarms>,
-        assignments: Arc<Assignments>,
-        telemetry: Arc<Telemetry>,
+        fleet: Arc<Fleet>, alarms: Arc<Alarms>, assignments: Arc<Assignments>, telemetry: Arc<Telemetry>,
         removals: Arc<Removals>,
     ) -> Self {
         Self { fleet, alarms, assignments, telemetry, removals }
@@ -79,10 +72,7 @@ impl Steps {
     /// # Errors
     /// [`Refusal`] as the machine answers; a [`Problem`] of the store, and then nothing that the step asked to be sent was.
     pub(in crate::engine) fn drive<'e>(
-        &'e self,
-        live: &'e mut Live,
-        machine: &'e str,
-        input: Input,
+        &'e self, live: &'e mut Live, machine: &'e str, input: Input,
     ) -> BoxFuture<'e, Result<Driven, Refusal>> {
         self.drive_of(live, machine, None, move |_, _| input.clone())
     }
@@ -91,10 +81,7 @@ impl Steps {
     ///
     /// Boxed: a step holds three documents, and every caller would have room for them on its stack.
     pub(in crate::engine) fn drive_of<'e>(
-        &'e self,
-        live: &'e mut Live,
-        machine: &'e str,
-        workflow: Option<&'e str>,
+        &'e self, live: &'e mut Live, machine: &'e str, workflow: Option<&'e str>,
         input: impl Fn(&MachineState, Which) -> Input + Send + 'e,
     ) -> BoxFuture<'e, Result<Driven, Refusal>> {
         Box::pin(async move {
@@ -172,11 +159,7 @@ impl Steps {
     /// `logged`: the event log says again what the step was made of. Where nothing is to be done about it and the machine's
     /// document says nothing new, the workflow's may wait: most events only move an action on.
     async fn store_all(
-        &self,
-        loaded: &Loaded,
-        state: &mut MachineState,
-        effects: &[Effect],
-        logged: bool,
+        &self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect], logged: bool,
     ) -> Result<(), StoreError> {
         let mut stored = 0;
         let only_stores =
@@ -230,10 +213,7 @@ impl Steps {
     }
 
     async fn store_workflow(
-        &self,
-        before: Option<&Shared<Workflow>>,
-        after: &mut Option<Shared<Workflow>>,
-        later: bool,
+        &self, before: Option<&Shared<Workflow>>, after: &mut Option<Shared<Workflow>>, later: bool,
     ) -> Result<bool, StoreError> {
         // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
         let (Some(before), Some(given)) = (before, after.take()) else { return Ok(false) };

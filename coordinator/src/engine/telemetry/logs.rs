@@ -4,10 +4,8 @@
 //! more than the counting. What must outlive the process, the last lines of a failed attempt, goes into the run's
 //! status; see [`super::tail`].
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use landfall_api::message::{LogLevel, LogLine};

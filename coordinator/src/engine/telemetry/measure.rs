@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_api::{
-    Workflow,
-    message::{ActionResult, EventBody},
-};
+use landfall_api::Workflow;
+use landfall_api::message::{ActionResult, EventBody};
 
 use super::Telemetry;
 use landfall_edge::metrics::metrics;

@@ -10,10 +10,8 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use landfall_api::{
-    ActionState, ActionStatus, Document, Problem, Progress, Workflow,
-    message::{ActionRef, ActionResult, LogLine},
-};
+use landfall_api::message::{ActionRef, ActionResult, LogLine};
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow};
 use landfall_machine::is_running;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -107,9 +105,7 @@ impl Telemetry {
 
     /// A failure's texts without the run's secrets.
     pub(in crate::engine) async fn clean_problem(
-        &self,
-        workflow_uid: Uuid,
-        problem: &mut Problem,
+        &self, workflow_uid: Uuid, problem: &mut Problem,
     ) -> Result<(), Problem> {
         self.prepare_logs(workflow_uid).await?;
         texts(problem).for_each(|text| self.logs.clean(workflow_uid, text));
@@ -118,9 +114,7 @@ impl Telemetry {
 
     /// What an action came to without the run's secrets: a server may have repeated what it was sent.
     pub(in crate::engine) async fn clean_result(
-        &self,
-        workflow_uid: Uuid,
-        result: &mut ActionResult,
+        &self, workflow_uid: Uuid, result: &mut ActionResult,
     ) -> Result<(), Problem> {
         if let ActionResult::Http(answer) = result
             && !answer.body.is_empty()

@@ -3,10 +3,8 @@
 //! Logs come on a stream of their own and may be later than the failure they led to. So what is there is stored with the
 //! failure, in the same write, and for a few seconds more each tick adds what has come meanwhile.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Shared, Workflow, WorkflowStatus, message::LogLine};

@@ -1,10 +1,8 @@
 //! The newest progress of each attempt under way, and which attempts an agent may speak of.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{ActionState, ActionStatus, Progress, Workflow};

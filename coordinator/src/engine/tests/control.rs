@@ -1,9 +1,7 @@
 //! Persons' requests about a run there is, and agents of other versions.
 
-use landfall_api::{
-    RunRequestKind, Workflow,
-    message::{ActionKind, AssignedAction},
-};
+use landfall_api::message::{ActionKind, AssignedAction};
+use landfall_api::{RunRequestKind, Workflow};
 
 use super::*;
 

@@ -3,10 +3,8 @@
 use jiff::Timestamp;
 use std::sync::{Arc, atomic::AtomicI64};
 
-use landfall_api::{
-    DurationSpec, ErrorCode, Machine,
-    message::{EnrollRequest, Identity, Proof},
-};
+use landfall_api::message::{EnrollRequest, Identity, Proof};
+use landfall_api::{DurationSpec, ErrorCode, Machine};
 
 use super::{super::*, world::*};
 use crate::{config::DiscoveryConfig, tls::MachineCert};

@@ -1,9 +1,7 @@
 //! Computers with disks that keep their receipts, whatever becomes of the coordinator's store.
 
-use landfall_api::{
-    WipeLevel, WipeReport,
-    message::{ActionKind, WipeResult},
-};
+use landfall_api::message::{ActionKind, WipeResult};
+use landfall_api::{WipeLevel, WipeReport};
 
 use super::*;
 

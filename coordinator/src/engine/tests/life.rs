@@ -2,10 +2,8 @@
 
 use landfall_api::{WipeLevel, WipeSpec};
 
-use super::{
-    fleet::{Computer, Until},
-    *,
-};
+use super::fleet::{Computer, Until};
+use super::*;
 
 async fn change(world: &World, computer: &Computer, field: &str, value: serde_json::Value) -> Result<(), Problem> {
     let mut document = computer.document();

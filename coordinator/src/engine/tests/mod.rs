@@ -22,20 +22,19 @@ mod tools;
 mod unreadable;
 mod world;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicI64},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_api::message::{
+    ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLevel,
+    LogLine, PhoneHomeReport, Proof, ToAgent, WriteImageResult,
+};
 use landfall_api::{
     ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine,
     MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
-    message::{
-        ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLevel,
-        LogLine, PhoneHomeReport, Proof, ToAgent, WriteImageResult,
-    },
 };
 use serde_json::json;
 use uuid::Uuid;

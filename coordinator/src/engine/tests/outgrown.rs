@@ -1,10 +1,8 @@
 //! One machine's trouble stays its own: a report too large for its run's document, a run that cannot be written.
 
-use super::{
-    faulty::faulty_world,
-    fleet::{Computer, Until},
-    *,
-};
+use super::faulty::faulty_world;
+use super::fleet::{Computer, Until};
+use super::*;
 
 fn record(run: Uuid, seq: u64, body: EventBody) -> EventRecord {
     EventRecord { workflow_uid: run, action_index: 0, attempt: 1, seq, time: Timestamp::UNIX_EPOCH, body }

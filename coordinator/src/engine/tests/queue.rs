@@ -1,9 +1,7 @@
 //! Claims about admission, through the engine.
 
-use super::{
-    fleet::{Computer, Session, Until},
-    *,
-};
+use super::fleet::{Computer, Session, Until};
+use super::*;
 
 async fn world(limit: usize) -> World {
     World::over_with(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), limit).await.described().await

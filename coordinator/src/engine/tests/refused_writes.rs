@@ -1,10 +1,8 @@
 //! A store that refuses a write for a moment: no machine is forgotten over it.
 
-use super::{
-    faulty::faulty_world,
-    fleet::{Computer, Until},
-    *,
-};
+use super::faulty::faulty_world;
+use super::fleet::{Computer, Until};
+use super::*;
 use landfall_machine::derive;
 
 fn is_machine(document: &Document) -> bool {

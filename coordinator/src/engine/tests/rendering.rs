@@ -1,9 +1,7 @@
 //! Lists that are shown and not started: renderings and dry runs.
 
-use landfall_api::{
-    DiskFacts, DiskId, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList,
-    message::{ActionKind, ToAgent},
-};
+use landfall_api::message::{ActionKind, ToAgent};
+use landfall_api::{DiskFacts, DiskId, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList};
 
 use super::*;
 

@@ -2,10 +2,8 @@
 
 use landfall_api::WipeSpec;
 
-use super::{
-    fleet::{Computer, Until},
-    *,
-};
+use super::fleet::{Computer, Until};
+use super::*;
 use landfall_store::MemoryStore;
 
 const DAY: i64 = 24 * 3600;

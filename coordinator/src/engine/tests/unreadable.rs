@@ -1,9 +1,7 @@
 //! Claims about stored documents that this version cannot read.
 
-use super::{
-    fleet::{Computer, Until},
-    *,
-};
+use super::fleet::{Computer, Until};
+use super::*;
 
 fn change(dir: &std::path::Path, sql: &str) {
     rusqlite::Connection::open(dir.join(landfall_store::DATABASE)).unwrap().execute_batch(sql).unwrap();

@@ -1,24 +1,20 @@
 //! A world for the engine: a clock and a store that tests hold, and an agent by hand.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use landfall_api::message::{
+    ActionKind, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, EnrollRequest, EventBody,
+    EventRecord, Hello, Identity, Proof, ToAgent, Vitals, WriteImageResult,
+};
 use landfall_api::{
     ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, MacAddr, Machine, MachinePhase,
     Pin, Problem, Receipt, ReceiptState, SecretText, Shared, Workflow,
-    message::{
-        ActionKind, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, EnrollRequest, EventBody,
-        EventRecord, Hello, Identity, Proof, ToAgent, Vitals, WriteImageResult,
-    },
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -222,11 +218,7 @@ impl Agent<'_> {
     }
 
     pub(super) async fn report(
-        &self,
-        run: Uuid,
-        action_index: u32,
-        attempt: u32,
-        body: EventBody,
+        &self, run: Uuid, action_index: u32, attempt: u32, body: EventBody,
     ) -> Result<(), Problem> {
         let seq = {
             let mut numbers = self.seq.lock().unwrap();

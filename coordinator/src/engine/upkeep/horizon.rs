@@ -58,9 +58,7 @@ impl Upkeep {
     /// At the start: every machine with a workflow that has not ended takes in for how long the coordinator was away, and one
     /// whose document is behind its workflow's takes in the end.
     pub(super) async fn tell_of_the_start(
-        &self,
-        machines: &[Shared<Machine>],
-        workflows: &[Shared<Workflow>],
+        &self, machines: &[Shared<Machine>], workflows: &[Shared<Workflow>],
     ) -> Result<(), Problem> {
         let at_work: HashMap<_, _> = machines
             .iter()

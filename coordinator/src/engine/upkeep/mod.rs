@@ -4,14 +4,10 @@ mod clock_set;
 mod horizon;
 mod replay;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -22,9 +18,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    enrolments::Enrolments, fleet::Fleet, removals::Removals, requests::Requests, steps::Steps, telemetry::Telemetry,
-};
+use super::enrolments::Enrolments;
+use super::fleet::Fleet;
+use super::removals::Removals;
+use super::requests::Requests;
+use super::steps::Steps;
+use super::telemetry::Telemetry;
 use clock_set::ClockWatch;
 pub(crate) use horizon::forget_last_beat;
 pub(in crate::engine) use horizon::last_beat;
@@ -80,11 +79,7 @@ pub struct Upkeep {
 
 impl Upkeep {
     pub(in crate::engine) fn new(
-        fleet: Arc<Fleet>,
-        steps: Steps,
-        telemetry: Arc<Telemetry>,
-        removals: Arc<Removals>,
-        requests: Requests,
+        fleet: Arc<Fleet>, steps: Steps, telemetry: Arc<Telemetry>, removals: Arc<Removals>, requests: Requests,
         enrolments: Enrolments,
     ) -> Self {
         Self {
@@ -114,9 +109,7 @@ impl Upkeep {
     /// # Errors
     /// [`Problem`] of the store.
     pub(super) async fn begin(
-        &self,
-        machines: &[Shared<Machine>],
-        workflows: Vec<Shared<Workflow>>,
+        &self, machines: &[Shared<Machine>], workflows: Vec<Shared<Workflow>>,
     ) -> Result<(), Problem> {
         self.removals.drop_orphans(&workflows).await?;
         self.enrolments.end_starts(machines).await?;

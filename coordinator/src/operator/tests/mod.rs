@@ -8,11 +8,9 @@ mod requests;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use axum::{
-    Router,
-    body::Body,
-    http::{Method, Request, StatusCode},
-};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use landfall_api::{API_PATH, Problem, Role};
@@ -21,13 +19,11 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::router;
-use crate::{
-    config::Config,
-    engine::{Engine, Settings, SourceChecker},
-    pki::Pki,
-    state::Coordinator,
-    tls::{OperatorCert, Peer},
-};
+use crate::config::Config;
+use crate::engine::{Engine, Settings, SourceChecker};
+use crate::pki::Pki;
+use crate::state::Coordinator;
+use crate::tls::{OperatorCert, Peer};
 
 /// Generous: a loaded machine must not fail a test.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,9 +1,7 @@
 //! Where grants are kept: a few small records by kind and name.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 

@@ -8,10 +8,8 @@ use landfall_api::{ErrorCode, Problem, TokenInfo, TokenIssued, TokenRequest, is_
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    Access, GrantKind,
-    secret_value::{random, same},
-};
+use super::secret_value::{random, same};
+use super::{Access, GrantKind};
 use crate::error::StoreError;
 
 /// How long a token may last.
@@ -88,8 +86,7 @@ impl Access {
         if !TTL.contains(&ttl) {
             return Err(Problem::new(
                 ErrorCode::InvalidDocument,
-                "a token's lifetime must be from one minute to 366 \
-                days",
+                "a token's lifetime must be from one minute to 366 days",
             )
             .at("ttl")
             .hint("write a time such as 12h or 30d"));

@@ -5,11 +5,9 @@ use landfall_api::AuditEntry;
 use rusqlite::{Connection, params};
 
 use super::{SqliteStore, writer::Batch};
+use crate::access::{GrantKind, GrantStore};
+use crate::audit::{AuditLog, Ring};
 use crate::error::StoreError;
-use crate::{
-    access::{GrantKind, GrantStore},
-    audit::{AuditLog, Ring},
-};
 
 /// The tables. A migration of the store. `refusal` is the entry's [`Ring`], of which there were two at first, or [`INTENT`].
 pub(super) const SCHEMA: &str = "

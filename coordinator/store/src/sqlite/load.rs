@@ -76,11 +76,9 @@ fn read(kind: &str, json: &str) -> Result<Document, String> {
 mod tests {
     use super::super::{DATABASE, SqliteStore, open::examine};
     use super::*;
-    use crate::{
-        conformance::machine,
-        error::StoreError,
-        traits::{DocumentStore, Upkeep as _},
-    };
+    use crate::conformance::machine;
+    use crate::error::StoreError;
+    use crate::traits::{DocumentStore, Upkeep as _};
 
     async fn with_rows(change: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

@@ -19,11 +19,9 @@ mod vacuum;
 mod wal;
 mod writer;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -34,9 +32,11 @@ pub use open::{DATABASE, REPLACED, RESTORING, SCHEMA, examine, hold};
 pub use open_error::OpenError;
 pub use seal::KEY_FILE;
 
+use super::journal::By;
+use super::memory::Table;
 use super::{
     Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable, Upkeep,
-    Watch, WatchError, journal::By, memory::Table,
+    Watch, WatchError,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;

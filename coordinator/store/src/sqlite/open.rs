@@ -1,21 +1,17 @@
 //! Opening the file: the lock, the pragmas, the integrity check, the migrations.
 
-use std::{
-    fs::{DirBuilder, File, OpenOptions},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
-    time::Duration,
-};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, OpenFlags};
 
-use super::{
-    load::{self, Loaded},
-    open_error::OpenError,
-    seal::Sealer,
-    wal,
-};
+use super::load::Loaded;
+use super::open_error::OpenError;
+use super::seal::Sealer;
+use super::{load, wal};
 use crate::{error::StoreError, traits::Unreadable};
 
 /// The database's file in the data directory.

@@ -8,11 +8,11 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use uuid::Uuid;
 
 use super::{load::DOCUMENT_SCHEMA, writer::Batch};
+use crate::journal::By;
+use crate::rules::Written;
 use crate::{
-    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError,
-    journal::{self, By},
-    json,
-    rules::{self, Written},
+    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError, journal, json,
+    rules,
 };
 use landfall_api::message::EventRecord;
 
@@ -35,10 +35,7 @@ fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Document> {
 }
 
 fn write(
-    batch: &mut Batch<'_>,
-    old: Option<&Document>,
-    written: Written,
-    by: By,
+    batch: &mut Batch<'_>, old: Option<&Document>, written: Written, by: By,
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
     let (kind, name) = (document.kind(), document.metadata().name.clone());
@@ -145,11 +142,7 @@ pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -
 }
 
 pub(super) fn delete(
-    batch: &mut Batch<'_>,
-    kind: Kind,
-    name: &str,
-    version: Option<u64>,
-    by: By,
+    batch: &mut Batch<'_>, kind: Kind, name: &str, version: Option<u64>, by: By,
 ) -> Result<Document, StoreError> {
     let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
     let old = stored(batch, kind, name).ok_or_else(not_found)?;
@@ -158,10 +151,7 @@ pub(super) fn delete(
 }
 
 pub(super) fn history(
-    connection: &Connection,
-    kind: Kind,
-    name: &str,
-    limit: usize,
+    connection: &Connection, kind: Kind, name: &str, limit: usize,
 ) -> Result<Vec<HistoryEntry>, StoreError> {
     let mut select = connection
         .prepare_cached("SELECT json FROM history WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT ?3")?;
@@ -209,10 +199,7 @@ pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, 
 }
 
 pub(super) fn events(
-    connection: &Connection,
-    workflow_uid: Uuid,
-    after: u64,
-    limit: usize,
+    connection: &Connection, workflow_uid: Uuid, after: u64, limit: usize,
 ) -> Result<Vec<LoggedEvent>, StoreError> {
     let workflow = workflow_uid.to_string();
     let mut select = connection.prepare_cached(
@@ -250,10 +237,7 @@ pub(super) fn runs(connection: &Connection) -> Result<Vec<LoggedRun>, StoreError
 }
 
 pub(super) fn put_secret(
-    batch: &mut Batch<'_>,
-    name: &str,
-    sealed: &[u8],
-    expires: Timestamp,
+    batch: &mut Batch<'_>, name: &str, sealed: &[u8], expires: Timestamp,
 ) -> Result<(), StoreError> {
     batch
         .transaction

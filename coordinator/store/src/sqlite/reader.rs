@@ -1,11 +1,9 @@
 //! A connection of its own for what is read from the disk: history, events, audit log. A long read delays no write, and
 //! sees whatever was acknowledged before it began.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -27,8 +25,7 @@ impl Reader {
     }
 
     pub(super) async fn read<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        &self, operation: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let connection = self.0.clone();
         // A read that panicked left nothing half done.
@@ -42,12 +39,10 @@ mod tests {
     use landfall_api::Kind;
 
     use super::super::SqliteStore;
-    use crate::{
-        access::{GrantKind, GrantStore},
-        audit::AuditLog,
-        conformance::{event, machine},
-        traits::{DocumentStore, EventLog, SecretStore},
-    };
+    use crate::access::{GrantKind, GrantStore};
+    use crate::audit::AuditLog;
+    use crate::conformance::{event, machine};
+    use crate::traits::{DocumentStore, EventLog, SecretStore};
 
     #[tokio::test]
     async fn reads_from_the_disk_do_not_wait_for_the_writer() {

@@ -4,17 +4,13 @@
 //! not keep anything from a user who may read the data directory. ChaCha20-Poly1305 with a random nonce: no counter that a
 //! restored database could repeat, and no two of 2^32 values are likely to share one.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{ErrorKind, Read as _, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
-use ring::{
-    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
-    rand::{SecureRandom as _, SystemRandom},
-};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 
 use super::open_error::OpenError;

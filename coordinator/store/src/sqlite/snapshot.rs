@@ -1,18 +1,13 @@
 //! A consistent copy of the database, by SQLite's own backup: pages are copied between the writer's transactions, and what
 //! these change is carried over, so that writers never wait for more than one step.
 
-use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
-use rusqlite::{
-    Connection,
-    backup::{Backup, StepResult},
-    ffi,
-};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, ffi};
 
 use crate::error::StoreError;
 

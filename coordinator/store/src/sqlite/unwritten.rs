@@ -1,9 +1,7 @@
 //! Which documents are newer in memory than on the disk, and since when.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Instant,
-};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use landfall_api::Kind;
 

@@ -39,10 +39,8 @@ mod tests {
 
     use super::super::{DATABASE, SqliteStore};
     use super::*;
-    use crate::{
-        conformance::{machine, with_serial},
-        traits::{DocumentStore, Upkeep as _},
-    };
+    use crate::conformance::{machine, with_serial};
+    use crate::traits::{DocumentStore, Upkeep as _};
 
     #[tokio::test]
     async fn a_database_shrinks_after_its_documents_are_deleted() {

@@ -6,13 +6,10 @@ use nix::fcntl::Flock;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
-    open_error::OpenError,
-    snapshot,
-    unwritten::{Key, Unwritten},
-    vacuum,
-    wal::Wal,
-};
+use super::open_error::OpenError;
+use super::unwritten::{Key, Unwritten};
+use super::wal::Wal;
+use super::{snapshot, vacuum};
 use crate::{Change, StoreError, memory::Table};
 use landfall_edge::metrics::metrics;
 
@@ -59,12 +56,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(
-        connection: Connection,
-        wal: Wal,
-        lock: Flock<File>,
-        table: Arc<Table>,
-        revision: u64,
-        last: Last,
+        connection: Connection, wal: Wal, lock: Flock<File>, table: Arc<Table>, revision: u64, last: Last,
     ) -> Result<Self, OpenError> {
         let (tasks, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
@@ -94,8 +86,7 @@ impl Writer {
 
     /// Runs `operation` in the next transaction; returns after its commit. An error undoes this operation alone.
     pub(super) async fn submit<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+        &self, operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |batch| {
@@ -189,10 +180,7 @@ type Asked = (PathBuf, oneshot::Sender<Result<(), StoreError>>);
 
 /// Commits and answers what waits, as far as one transaction goes; answers a snapshot that was asked for.
 fn serve(
-    connection: &Connection,
-    progress: &mut Progress,
-    first: Option<Task>,
-    queue: &mut mpsc::Receiver<Task>,
+    connection: &Connection, progress: &mut Progress, first: Option<Task>, queue: &mut mpsc::Receiver<Task>,
 ) -> Option<Asked> {
     let mut jobs = Vec::new();
     let mut snapshot = None;
@@ -246,9 +234,7 @@ fn serve(
 }
 
 fn commit(
-    connection: &Connection,
-    progress: &mut Progress,
-    jobs: Vec<Job>,
+    connection: &Connection, progress: &mut Progress, jobs: Vec<Job>,
 ) -> (Vec<Answer>, Result<Committed, Arc<rusqlite::Error>>) {
     if let Err(error) = progress.wal.admit(connection) {
         let (path, bytes) = match error {
@@ -297,8 +283,7 @@ fn refuse(jobs: Vec<Job>, error: &Arc<rusqlite::Error>) -> (Vec<Answer>, Result<
 }
 
 fn in_savepoint<T>(
-    batch: &mut Batch<'_>,
-    operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+    batch: &mut Batch<'_>, operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     if let Some(error) = &batch.lost {
         return Err(StoreError::Commit(error.clone()));
@@ -325,8 +310,7 @@ fn in_savepoint<T>(
 }
 
 fn savepoint<T>(
-    batch: &mut Batch<'_>,
-    operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+    batch: &mut Batch<'_>, operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     run_cached(&batch.transaction, "SAVEPOINT operation")?;
     let result = operation(batch);

@@ -1,10 +1,8 @@
 //! The header: what the image is, and which of its features this decoder does not support. Offsets, magic numbers and
 //! feature bits are those of "Qcow2 Image File Format" (QEMU, docs/interop/qcow2.rst).
 
-use super::{
-    super::DecodeError,
-    bytes::{u32_at, u64_at},
-};
+use super::super::DecodeError;
+use super::bytes::{u32_at, u64_at};
 
 /// Header and extensions lie in the first cluster; of a large one no more than this is read, bytes.
 pub(super) const READ: usize = 64 * 1024;

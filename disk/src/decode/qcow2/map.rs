@@ -3,10 +3,8 @@
 
 use std::ops::Range;
 
-use super::{
-    header::Header,
-    tables::{Mapping, SECTOR},
-};
+use super::header::Header;
+use super::tables::{Mapping, SECTOR};
 
 /// Clusters that cannot be put in the order of the raw image within so many raw bytes are out of order for good. QEMU
 /// packs up to 2 MiB at a time, and within that its clusters come as they get ready.

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
-use super::{
-    super::{DecodeError, Sink},
-    header::Header,
-    inflate::Inflater,
-    map::Zeroes,
-};
+use super::super::{DecodeError, Sink};
+use super::header::Header;
+use super::inflate::Inflater;
+use super::map::Zeroes;
 
 /// Raw bytes of a batch after which order is given up for bounded memory.
 pub(super) const MOST: u64 = 4 << 20;
@@ -105,10 +103,7 @@ impl Batch {
 
     /// Puts everything into its place, in the order of the raw image; with `gaps` the zeroes between too.
     pub(super) fn place(
-        &mut self,
-        placer: &mut Placer,
-        unpack: &mut Unpack,
-        mut gaps: Option<&mut Gaps<'_>>,
+        &mut self, placer: &mut Placer, unpack: &mut Unpack, mut gaps: Option<&mut Gaps<'_>>,
     ) -> Result<(), DecodeError> {
         self.items.sort_unstable_by_key(|item| item.raw.start);
         for item in &self.items {

@@ -4,15 +4,13 @@ use std::{ops::Range, sync::atomic::AtomicBool};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    super::{DecodeError, Limits},
-    bytes::u64s,
-    header::{Header, READ},
-    map::{Map, Run},
-    place::{Item, MOST, Unpack},
-    tables::{SECTOR, l2_table, mapping},
-    watch::Watched,
-};
+use super::super::{DecodeError, Limits};
+use super::bytes::u64s;
+use super::header::{Header, READ};
+use super::map::{Map, Run};
+use super::place::{Item, MOST, Unpack};
+use super::tables::{SECTOR, l2_table, mapping};
+use super::watch::Watched;
 use crate::{gpt, source::ImageSource};
 
 /// Most bytes of L1 and L2 tables together. With clusters of 64 KiB they map 384 GiB of data.
@@ -47,9 +45,7 @@ impl Plan {
     /// # Errors
     /// [`DecodeError`]: nothing was decoded yet, so nothing is written of an image refused here.
     pub(crate) fn read(
-        source: &mut dyn ImageSource,
-        memory: Option<u64>,
-        stop: &AtomicBool,
+        source: &mut dyn ImageSource, memory: Option<u64>, stop: &AtomicBool,
     ) -> Result<Self, DecodeError> {
         let mut reader = Reader { source, stop };
         let mut start = vec![0; READ];
@@ -122,10 +118,7 @@ fn in_order(watched: &[Watched]) -> Result<Vec<Range<u64>>, DecodeError> {
 
 /// Reads the L1 table: (offset, number) of every L2 table, in the order of the file.
 fn read_l1(
-    reader: &mut Reader<'_>,
-    header: &Header,
-    map: &mut Map,
-    watched: &mut Vec<Watched>,
+    reader: &mut Reader<'_>, header: &Header, map: &mut Map, watched: &mut Vec<Watched>,
 ) -> Result<Vec<(u64, u32)>, DecodeError> {
     let bytes = header.l1_entries() * 8;
     let (mut tables, mut count, mut number) = (Vec::new(), 0_u64, 0_u32);
@@ -171,11 +164,7 @@ fn read_l1(
 
 /// Reads L2 tables, those that lie together in one request.
 fn read_l2(
-    reader: &mut Reader<'_>,
-    header: &Header,
-    tables: Vec<(u64, u32)>,
-    map: &mut Map,
-    watched: &mut Vec<Watched>,
+    reader: &mut Reader<'_>, header: &Header, tables: Vec<(u64, u32)>, map: &mut Map, watched: &mut Vec<Watched>,
 ) -> Result<(), DecodeError> {
     let cluster = header.cluster();
     let mut bytes = vec![0; cluster as usize];
@@ -198,11 +187,7 @@ fn read_l2(
 
 /// Reads what is stored of the first clusters, and decodes it.
 fn read_head(
-    reader: &mut Reader<'_>,
-    header: &Header,
-    runs: &[Run],
-    clusters: u64,
-    watched: &mut Vec<Watched>,
+    reader: &mut Reader<'_>, header: &Header, runs: &[Run], clusters: u64, watched: &mut Vec<Watched>,
 ) -> Result<Vec<u8>, DecodeError> {
     let length = (clusters << header.cluster_bits).min(header.size) as usize;
     let mut head = vec![0; length];

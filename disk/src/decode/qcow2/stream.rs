@@ -1,14 +1,12 @@
 //! The one pass over the stored bytes: plain runs go straight to their place, the rest is collected and unpacked by
 //! worker threads.
 
-use super::{
-    super::{DecodeError, Input},
-    map::Run,
-    place::{Batch, Gaps, Item, MOST, Placer},
-    plan::Plan,
-    tables::SECTOR,
-    watch::Watch,
-};
+use super::super::{DecodeError, Input};
+use super::map::Run;
+use super::place::{Batch, Gaps, Item, MOST, Placer};
+use super::plan::Plan;
+use super::tables::SECTOR;
+use super::watch::Watch;
 
 /// A plain run of at least so many bytes needs no company to make pieces that are worth their while.
 const LONG: u64 = 512 << 10;
@@ -36,11 +34,7 @@ pub(super) struct Pass<'p, 'i, 'h> {
 
 impl<'p, 'i, 'h> Pass<'p, 'i, 'h> {
     pub(super) fn new(
-        plan: &'p Plan,
-        input: &'i mut dyn Input,
-        placer: Placer,
-        ordered: bool,
-        hand: &'h mut Hand<'h>,
+        plan: &'p Plan, input: &'i mut dyn Input, placer: Placer, ordered: bool, hand: &'h mut Hand<'h>,
     ) -> Self {
         Self {
             plan,
@@ -67,10 +61,8 @@ impl<'p, 'i, 'h> Pass<'p, 'i, 'h> {
         let announced = self.plan.announced.is_some();
         self.stored.pass(if announced { u64::MAX } else { self.stored.at.saturating_add(TAIL) }, |_| Ok(()))?;
         if !announced && !self.stored.input.fill()?.is_empty() {
-            let reason = format!(
-                "more than {TAIL} bytes follow its last data, and its server does not state the \
-                length"
-            );
+            let reason =
+                format!("more than {TAIL} bytes follow its last data, and its server does not state the length");
             return Err(DecodeError::Bad(reason));
         }
         self.stored.watch.finish(self.stored.at)
@@ -151,10 +143,7 @@ impl Stored<'_, '_> {
 
     /// Adds what is at `place` to `to`: where there, and whether the end of its last sector is missing.
     fn gather(
-        &mut self,
-        place: std::ops::Range<u64>,
-        compressed: bool,
-        to: &mut Vec<u8>,
+        &mut self, place: std::ops::Range<u64>, compressed: bool, to: &mut Vec<u8>,
     ) -> Result<(std::ops::Range<usize>, bool), DecodeError> {
         self.pass(place.start, |_| Ok(()))?;
         let start = to.len();

@@ -1,21 +1,15 @@
 //! Unpacks batches in threads of their own, a bounded number of batches under way.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{
-    super::{DecodeError, Input, Sink},
-    place::{Batch, Placer, Unpack},
-    plan::Plan,
-    stream::Pass,
-};
+use super::super::{DecodeError, Input, Sink};
+use super::place::{Batch, Placer, Unpack};
+use super::plan::Plan;
+use super::stream::Pass;
 use crate::WriteError;
 
 /// The pass with the unpacking in the calling thread, so that everything comes in the order of the raw image.

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::{
-    super::{DecodeError, reader::cut},
-    SECTOR,
-    tables::{ENTRIES, Listed, Seen},
-};
+use super::super::DecodeError;
+use super::super::reader::cut;
+use super::SECTOR;
+use super::tables::{ENTRIES, Listed, Seen};
 
 /// The header and the descriptor end within so many bytes. The descriptor has 1 to 20 sectors in the files of every known
 /// writer.

@@ -2,13 +2,9 @@
 
 use std::fmt;
 
-use super::{
-    super::{
-        DecodeError,
-        reader::{Reader, bad, cut},
-    },
-    SECTOR,
-};
+use super::super::DecodeError;
+use super::super::reader::{Reader, bad, cut};
+use super::SECTOR;
 
 /// A marker. All but a grain's fill their sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,16 +1,12 @@
 //! The one pass: tables before the grains or behind them, and every grain to its place.
 
-use super::{
-    super::{
-        DecodeError, Input as _, Sink,
-        reader::{Reader, bad, cut},
-    },
-    SECTOR,
-    grain::Inflater,
-    header::{Directory, Header},
-    marker::Marker,
-    tables::{self, ENTRIES, Listed, Made, Read, Seen},
-};
+use super::super::reader::{Reader, bad, cut};
+use super::super::{DecodeError, Input as _, Sink};
+use super::grain::Inflater;
+use super::header::{Directory, Header};
+use super::marker::Marker;
+use super::tables::{ENTRIES, Listed, Made, Read, Seen};
+use super::{SECTOR, tables};
 
 /// What has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

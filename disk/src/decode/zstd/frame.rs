@@ -1,9 +1,7 @@
 //! Where a Zstandard frame ends and what it declares, without decoding it (RFC 8878, 3.1.1).
 
-use super::super::{
-    DecodeError,
-    reader::{Reader, bad, cut},
-};
+use super::super::DecodeError;
+use super::super::reader::{Reader, bad, cut};
 
 /// First bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
@@ -66,10 +64,7 @@ impl Header {
     /// Appends the rest of the frame to what [`Header::take`] left; false where it would be more than `most` bytes: then
     /// it holds the frame's start.
     pub(super) fn gather_rest(
-        &self,
-        input: &mut Reader<'_>,
-        frame: &mut Vec<u8>,
-        most: usize,
+        &self, input: &mut Reader<'_>, frame: &mut Vec<u8>, most: usize,
     ) -> Result<bool, DecodeError> {
         loop {
             let block = input.take::<3>(MIDDLE)?;
@@ -99,10 +94,8 @@ impl Header {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{
-        super::super::testing::{Pieces, sample},
-        *,
-    };
+    use super::super::super::testing::{Pieces, sample};
+    use super::*;
 
     fn walk(stored: &[u8], most: usize) -> Result<(Header, bool, Vec<u8>), DecodeError> {
         let mut pieces = Pieces { bytes: stored, step: 5 };

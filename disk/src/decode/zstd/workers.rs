@@ -3,19 +3,15 @@
 //! What is held at once is bounded: stored bytes by [`UNDER_WAY_MAX`] and twice [`FRAME_MAX`], raw ones by a block a thread, or by [`CONTENT_MAX`]
 //! where frames are larger than a block.
 
-use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{Builder, Scope},
-};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use zstd::bulk::Decompressor;
 
 use super::{Place, frame::Header};
-use crate::{
-    WriteError,
-    decode::{DecodeError, Limits, Sink},
-};
+use crate::WriteError;
+use crate::decode::{DecodeError, Limits, Sink};
 
 /// Stored bytes of a frame that is decoded here. One is gathered, and a job waits to be complete.
 pub(super) const FRAME_MAX: usize = 4 << 20;
@@ -148,11 +144,7 @@ impl<'scope, 'env> Workers<'scope, 'env> {
 
     /// Takes a frame that [`Workers::would_take`]s; `sink` goes on behind it, and `stored` is left to be used again.
     pub(super) fn give(
-        &mut self,
-        stored: &mut Vec<u8>,
-        content: usize,
-        place: Place,
-        sink: &mut Sink,
+        &mut self, stored: &mut Vec<u8>, content: usize, place: Place, sink: &mut Sink,
     ) -> Result<(), DecodeError> {
         sink.flush()?;
         let full =
@@ -240,10 +232,7 @@ fn work(jobs: &Receiver<Job>, spare: &Sender<Vec<u8>>, shared: &Shared, ordered:
 impl Job {
     /// Decodes, and puts the pieces out once `may_put_out` says so.
     fn run(
-        &mut self,
-        context: &mut Decompressor<'static>,
-        scratch: &mut Vec<u8>,
-        may_put_out: impl FnOnce() -> bool,
+        &mut self, context: &mut Decompressor<'static>, scratch: &mut Vec<u8>, may_put_out: impl FnOnce() -> bool,
     ) -> Result<(), DecodeError> {
         let (mut at, mut start) = (0, 0);
         let fits = self.raw <= self.sink.block_size();

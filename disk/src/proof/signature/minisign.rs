@@ -20,10 +20,8 @@ impl std::fmt::Debug for Detached {
 impl Detached {
     pub(super) fn read(key: &str, signature: &[u8]) -> Result<Self, String> {
         let line = key.lines().map(str::trim).find(|line| line.starts_with("RW"));
-        let line = line.ok_or(
-            "the stated key is neither a minisign key (a line that starts with RW) nor an OpenPGP \
-            key",
-        )?;
+        let line =
+            line.ok_or("the stated key is neither a minisign key (a line that starts with RW) nor an OpenPGP key")?;
         let key = PublicKey::from_base64(line).map_err(|_| "the stated key is not a complete minisign key")?;
         let text = std::str::from_utf8(signature).map_err(|_| "its file is not a minisign signature")?;
         let signature = Signature::decode(text).map_err(|_| "its file is not a minisign signature")?;

@@ -1,18 +1,14 @@
 //! The body of one answer: chunks as the client gives them, copied once, into the reader's own buffer.
 
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use reqwest::Response;
 
-use super::{
-    broken::{READ, chain},
-    client::TICK,
-};
+use super::broken::{READ, chain};
+use super::client::TICK;
 
 /// What is left of it.
 pub(super) struct Body {

@@ -3,20 +3,14 @@
 use std::time::Duration;
 
 use landfall_api::{HttpMethod, SecretText};
-use reqwest::{
-    Method, Response, Url,
-    header::{HeaderMap, HeaderName},
-};
+use reqwest::header::{HeaderMap, HeaderName};
+use reqwest::{Method, Response, Url};
 
-use super::{
-    broken::chain,
-    client::{Connector, distrusted, redirected, until_stopped},
-    credentials::{same_server, sensitive},
-};
-use crate::{
-    Access, CancelFlag, Unobserved, WriteError,
-    source::locator::{Locator, shown},
-};
+use super::broken::chain;
+use super::client::{Connector, distrusted, redirected, until_stopped};
+use super::credentials::{same_server, sensitive};
+use crate::source::locator::{Locator, shown};
+use crate::{Access, CancelFlag, Unobserved, WriteError};
 
 /// A few, as APIs need them: one to a canonical name, one to another host.
 const REDIRECTS: usize = 5;

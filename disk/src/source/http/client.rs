@@ -1,33 +1,23 @@
 //! The client that all servers of an image share: trust, proxy, credentials, redirects.
 
-use std::{
-    error::Error,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use reqwest::{
-    Client, Proxy, Response, StatusCode, Url,
-    header::{self, HeaderMap},
-    redirect,
-};
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Proxy, Response, StatusCode, Url, header, redirect};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{
-    answer,
-    broken::{Broken, READ, chain},
-    credentials::Credentials,
-    login::Login,
-};
-use crate::{
-    Access, Defect, Observer, WriteError,
-    source::{locator::shown, userinfo::has_user},
-};
+use super::answer;
+use super::broken::{Broken, READ, chain};
+use super::credentials::Credentials;
+use super::login::Login;
+use crate::source::locator::shown;
+use crate::source::userinfo::has_user;
+use crate::{Access, Defect, Observer, WriteError};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How soon a wait notices a stop.

@@ -15,9 +15,7 @@ pub(super) struct Credentials {
 
 impl Credentials {
     pub(super) fn new(
-        authorization: Option<&Authorization>,
-        own: &[Url],
-        observer: &dyn Observer,
+        authorization: Option<&Authorization>, own: &[Url], observer: &dyn Observer,
     ) -> Result<Self, WriteError> {
         let value = match authorization {
             Some(Authorization::Basic { username, .. }) if username.contains(':') => {

@@ -5,15 +5,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use reqwest::{
-    Client, StatusCode, Url,
-    header::{self, HeaderMap, HeaderValue},
-};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Client, StatusCode, Url, header};
 
-use super::{
-    broken::{Broken, READ, chain},
-    credentials::{Credentials, is_bare, same_server, sensitive},
-};
+use super::broken::{Broken, READ, chain};
+use super::credentials::{Credentials, is_bare, same_server, sensitive};
 use crate::{WriteError, source::locator::shown};
 
 /// More than any token's answer has.
@@ -38,11 +34,7 @@ impl Login {
 
     /// Fetches the token that a 401 of `at` asks for.
     pub(super) async fn renew(
-        &self,
-        client: &Client,
-        credentials: &Credentials,
-        at: &Url,
-        head: &HeaderMap,
+        &self, client: &Client, credentials: &Credentials, at: &Url, head: &HeaderMap,
     ) -> Result<(), Broken> {
         let refused = |why: &str| {
             Broken::Final(WriteError::Status { url: shown(at), status: format!("401 Unauthorized, {why}") })

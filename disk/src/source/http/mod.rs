@@ -12,16 +12,13 @@ mod credentials;
 mod login;
 mod patience;
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use reqwest::{
-    Response, StatusCode, Url,
-    header::{self, HeaderMap, HeaderValue},
-};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Response, StatusCode, Url, header};
 
 pub(super) use answer::format_of_type;
 pub(crate) use answer::retry_after;
@@ -77,11 +74,7 @@ pub(super) struct HttpSource<'a> {
 impl<'a> HttpSource<'a> {
     /// A source; nothing is fetched before the first read.
     pub(super) fn new(
-        connector: Arc<Connector>,
-        url: Url,
-        digest_guards: bool,
-        patience: Patience,
-        observer: &'a dyn Observer,
+        connector: Arc<Connector>, url: Url, digest_guards: bool, patience: Patience, observer: &'a dyn Observer,
     ) -> Self {
         Self {
             connector,

@@ -6,19 +6,15 @@
 mod manifest;
 mod reference;
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use landfall_api::Digest;
 use reqwest::Url;
 
-use super::{
-    ImageSource, connector,
-    http::{Connector, HttpSource, Login, Patience, format_of_type},
-    whole,
-};
+use super::http::{Connector, HttpSource, Login, Patience, format_of_type};
+use super::{ImageSource, connector, whole};
 use crate::{Access, CancelFlag, Defect, Format, Observer, WriteError, pipeline::Hasher};
 use manifest::Layer;
 pub(crate) use manifest::{choose_layer, only_of_list};
@@ -46,10 +42,7 @@ pub(super) struct OciSource<'a> {
 
 impl<'a> OciSource<'a> {
     pub(super) fn new(
-        connector: Arc<Connector>,
-        reference: Reference,
-        digest_guards: bool,
-        patience: Patience,
+        connector: Arc<Connector>, reference: Reference, digest_guards: bool, patience: Patience,
         observer: &'a dyn Observer,
     ) -> Self {
         Self { name: reference.to_string(), reference, connector, digest_guards, patience, observer, layer: None }
@@ -108,11 +101,7 @@ impl ImageSource for OciSource<'_> {
 /// # Errors
 /// As for a read of the image.
 pub(crate) fn proven_layer(
-    reference: &Reference,
-    others: bool,
-    access: &Access,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    reference: &Reference, others: bool, access: &Access, observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Digest, WriteError> {
     let connector = connector(&[super::Locator::Oci(reference.clone())], access, observer)?;
     let login = Arc::new(Login::new(&reference.registry));
@@ -147,10 +136,7 @@ pub struct ContainerImage {
 /// [`WriteError::BadFormat`] for a URL that names no image by digest, and for one that is no root file system; otherwise as for a
 /// read of the image.
 pub fn root_layers(
-    url: &str,
-    access: &Access,
-    observer: &dyn Observer,
-    cancel: &CancelFlag,
+    url: &str, access: &Access, observer: &dyn Observer, cancel: &CancelFlag,
 ) -> Result<Vec<RootLayer>, WriteError> {
     described(url, access, observer, cancel, |_, _| Ok(())).map(|(layers, ())| layers)
 }
@@ -160,10 +146,7 @@ pub fn root_layers(
 /// # Errors
 /// As of [`root_layers`]; [`WriteError::BadFormat`] for an image without a configuration.
 pub fn container_image(
-    url: &str,
-    access: &Access,
-    observer: &dyn Observer,
-    cancel: &CancelFlag,
+    url: &str, access: &Access, observer: &dyn Observer, cancel: &CancelFlag,
 ) -> Result<ContainerImage, WriteError> {
     let config = |registry: &Registry<'_>, manifest: &[u8]| {
         let digest = manifest::config(manifest).map_err(|reason| registry.bad(reason))?;
@@ -175,10 +158,7 @@ pub fn container_image(
 
 /// The layers, and what `more` makes of the image's own manifest.
 fn described<T>(
-    url: &str,
-    access: &Access,
-    observer: &dyn Observer,
-    cancel: &CancelFlag,
+    url: &str, access: &Access, observer: &dyn Observer, cancel: &CancelFlag,
     more: impl FnOnce(&Registry<'_>, &[u8]) -> Result<T, WriteError>,
 ) -> Result<(Vec<RootLayer>, T), WriteError> {
     let locator = super::Locator::parse(url)?;
@@ -266,12 +246,8 @@ impl Registry<'_> {
 }
 
 fn layer_of(
-    reference: &Reference,
-    connector: &Arc<Connector>,
-    login: &Arc<Login>,
-    patience: &Patience,
-    observer: &dyn Observer,
-    stop: &AtomicBool,
+    reference: &Reference, connector: &Arc<Connector>, login: &Arc<Login>, patience: &Patience,
+    observer: &dyn Observer, stop: &AtomicBool,
 ) -> Result<Layer, WriteError> {
     let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason, defect: Defect::Beside };
     let registry = Registry { reference, connector, login, patience, observer };

@@ -139,20 +139,9 @@ mod tests {
     #[test]
     fn what_names_no_artefact_is_refused() {
         for bad in [
-            "oci://host",
-            "oci://host/",
-            "oci://host/a",
-            "oci://host/A:t",
-            "oci://host/../a:t",
-            "oci://host/a//b:t",
-            "oci://u:geheim@host/a:t",
-            "oci:///a:t",
-            "oci://host/a:",
-            "oci://host/a@sha256:00",
-            "oci://host/a:t?x=y",
-            "oci://host/a:t/../../x",
-            "oci://host/a:t#x",
-            "oci://ho#st/a:t",
+            "oci://host", "oci://host/", "oci://host/a", "oci://host/A:t", "oci://host/../a:t", "oci://host/a//b:t",
+            "oci://u:geheim@host/a:t", "oci:///a:t", "oci://host/a:", "oci://host/a@sha256:00", "oci://host/a:t?x=y",
+            "oci://host/a:t/../../x", "oci://host/a:t#x", "oci://ho#st/a:t",
         ] {
             let error = Reference::parse(bad).unwrap_err();
             assert!(!error.contains("geheim"), "{bad}");

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use landfall_disk::RECEIPT_PLACE;
 
-use super::{
-    MIB, Op,
-    replay::{ODDS, Random, SURE, Survive},
-};
+use super::replay::{ODDS, Random, SURE, Survive};
+use super::{MIB, Op};
 
 /// Cuts of one install; more, if it has more pairs of steps.
 const CUTS: usize = 160;

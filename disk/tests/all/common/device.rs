@@ -1,22 +1,15 @@
 //! A disk in memory that fails, lies, loses, tears and shrinks as it is asked to.
 
-use std::{
-    io,
-    ops::Range,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{io, thread};
 
 use landfall_disk::{BlockDevice, ReadAt};
 
-use super::{
-    MIB,
-    script::{Operation, Script, Verdict},
-};
+use super::MIB;
+use super::script::{Operation, Script, Verdict};
 
 pub(crate) const DISK: u64 = 8 * MIB;
 pub(crate) const SECTOR: u64 = 512;

@@ -1,19 +1,16 @@
 //! An HTTP server with scripted faults: a script says what happens to each response; after the script's end the server
 //! works correctly. Also one that stops after so many bytes, for a reader that is to be killed just then.
 
-use std::{
-    collections::VecDeque,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use nix::{
-    libc,
-    sys::socket::{setsockopt, sockopt::Linger},
-};
+use nix::libc;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::Linger;
 use proptest::prelude::*;
 
 use super::MIB;
@@ -222,12 +219,7 @@ impl Shared {
     }
 
     fn serve(
-        &self,
-        stream: &mut TcpStream,
-        head: &str,
-        content: &[u8],
-        fault: Fault,
-        counted: Option<u64>,
+        &self, stream: &mut TcpStream, head: &str, content: &[u8], fault: Fault, counted: Option<u64>,
     ) -> std::io::Result<()> {
         let total = content.len();
         let tag = if fault == Fault::OtherTag { "\"other\"" } else { "\"v1\"" };

@@ -1,9 +1,8 @@
 //! Images that are fetched, for the tests of sources.
 
-use std::{
-    net::TcpListener,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use std::net::TcpListener;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use landfall_api::{DiskReceipt, Progress};
 use landfall_disk::{Image, ImageSource, LogLevel, Observer, Proof, WriteError, open_source};

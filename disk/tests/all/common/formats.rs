@@ -4,10 +4,8 @@ use std::{fmt::Write as _, io::Write, process::Command};
 
 use landfall_api::IndexSpec;
 use landfall_disk::Proof;
-use liblzma::{
-    stream::{Check, MtStreamBuilder},
-    write::XzEncoder,
-};
+use liblzma::stream::{Check, MtStreamBuilder};
+use liblzma::write::XzEncoder;
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::{digest, packed};

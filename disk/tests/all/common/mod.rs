@@ -16,12 +16,12 @@ pub(crate) mod tools;
 pub(crate) mod vmdk;
 pub(crate) mod watch;
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Cursor},
-    ops::Range,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use std::collections::BTreeMap;
+use std::io;
+use std::io::Cursor;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use landfall_api::{Digest, DiskId, DiskReceipt, Receipt, ReceiptState};
 use landfall_disk::{BlockDevice, Chunk, ChunkKind, ImageSource, Index, ReadAt, StoredAs, WriteError};

@@ -1,13 +1,11 @@
 //! One fault at a chosen operation of an install: of which kind the operation is, in which part of the install, the
 //! how-manieth of those, and what goes wrong from there on.
 
-use std::{
-    collections::BTreeMap,
-    fmt, io,
-    ops::Range,
-    sync::{Condvar, Mutex},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+use std::{fmt, io};
 
 use landfall_disk::RECEIPT_PLACE;
 
@@ -178,11 +176,7 @@ impl Script {
 }
 
 fn region(
-    operation: Operation,
-    range: &Range<u64>,
-    flushed: usize,
-    flushes: usize,
-    commit: &mut Option<usize>,
+    operation: Operation, range: &Range<u64>, flushed: usize, flushes: usize, commit: &mut Option<usize>,
 ) -> Region {
     let body = flushes - COMMIT_FLUSHES - 1;
     let in_place = RECEIPT_PLACE.start <= range.start && range.end <= RECEIPT_PLACE.end;

@@ -1,10 +1,8 @@
 //! HTTP servers on loopback; each ends with the test's process.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    thread,
-};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
 use axum::{Router, extract::Request, response::Response};
 

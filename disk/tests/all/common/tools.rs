@@ -1,11 +1,9 @@
 //! How tools of other projects read a disk.
 
-use std::{
-    io::Write as _,
-    ops::Range,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::io::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::NamedTempFile;
 

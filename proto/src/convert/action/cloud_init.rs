@@ -1,9 +1,7 @@
 //! `cloudInit`.
 
-use landfall_api::{
-    Pin,
-    message::{CloudInit, CloudInitResult, PhoneHomeUnit},
-};
+use landfall_api::Pin;
+use landfall_api::message::{CloudInit, CloudInitResult, PhoneHomeUnit};
 
 use crate::{convert::codec::*, v1};
 

@@ -1,8 +1,9 @@
 //! `storage`.
 
+use landfall_api::message::StorageResult;
 use landfall_api::{
     DiskLayoutSpec, EncryptSpec, PartitionSpec, RaidSpec, SecretText, Storage, StorageSpec, SubvolumeSpec,
-    VolumeGroupSpec, VolumeSpec, message::StorageResult,
+    VolumeGroupSpec, VolumeSpec,
 };
 
 use crate::convert::{ConvertError, codec::*, word::*};

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use landfall_api::message::{WriteImage, WriteImageResult};
 use landfall_api::{
     ImageAccess, ImageAuthorization, ImageProof, ImageSource, IndexSpec, SecretText, SignatureSpec, SumsSpec,
-    message::{WriteImage, WriteImageResult},
 };
 
 use crate::convert::{ConvertError, Within as _, codec::*};

@@ -1,10 +1,8 @@
 //! The modules of a crate, and the names each one defines or imports.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use syn::{Attribute, Item, UseTree};
@@ -69,12 +67,7 @@ impl Crate {
     }
 
     fn module(
-        &mut self,
-        root: &Path,
-        file: usize,
-        children: &Path,
-        path: ModulePath,
-        items: Vec<Item>,
+        &mut self, root: &Path, file: usize, children: &Path, path: ModulePath, items: Vec<Item>,
     ) -> anyhow::Result<()> {
         let mut module = Module { file, names: BTreeMap::new(), globs: Vec::new(), items: Vec::new() };
         for item in items.into_iter().filter(|item| !is_test(attributes(item))) {

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
-use syn::{
-    Item, ItemUse, Macro, Visibility,
-    visit::{self, Visit},
-};
+use syn::visit::Visit;
+use syn::{Item, ItemUse, Macro, Visibility, visit};
 
 use super::module::{Crate, Imported, Name, attributes, imports as imported, is_test};
 

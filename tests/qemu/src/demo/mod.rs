@@ -144,11 +144,7 @@ async fn install(machine: &mut Machine, coordinator: &CoordinatorProcess, accel:
 }
 
 async fn installed(
-    machine: &mut Machine,
-    coordinator: &CoordinatorProcess,
-    accel: Accel,
-    line: &Live,
-    report: &mut MachineReport,
+    machine: &mut Machine, coordinator: &CoordinatorProcess, accel: Accel, line: &Live, report: &mut MachineReport,
 ) -> anyhow::Result<()> {
     let api = coordinator.api();
     let spec = machine.spec();

@@ -58,11 +58,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(
-        artefacts: &Artefacts,
-        options: &Options,
-        accel: Accel,
-        baseline: Duration,
-        machines: Vec<MachineReport>,
+        artefacts: &Artefacts, options: &Options, accel: Accel, baseline: Duration, machines: Vec<MachineReport>,
     ) -> anyhow::Result<Self> {
         let size = |path: &Path| {
             std::fs::metadata(path).map(|m| m.len()).with_context(|| format!("cannot read {}", path.display()))

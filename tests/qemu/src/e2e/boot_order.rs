@@ -3,10 +3,8 @@
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::{
-    Firmware, Machine,
-    efi_order::{self, BootOrder},
-};
+use landfall_lab::efi_order::BootOrder;
+use landfall_lab::{Firmware, Machine, efi_order};
 use serde_json::{Value, json};
 
 use super::Context;

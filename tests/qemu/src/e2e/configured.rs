@@ -153,15 +153,8 @@ pub(super) async fn by_ignition(context: Context) -> anyhow::Result<()> {
     machine.wait_serial(power_on, "said: all", BOOT).await?;
     let key = format!("said: key {KEY}");
     let wanted = [
-        "fetch-offline passed",
-        "fetch passed",
-        "said: config 600 root",
-        "said: file of-a-secret, 600 root",
-        "core) groups=",
-        "4(adm)",
-        &key,
-        "said: unit ExecStart=/bin/true",
-        "said: preset enable site.service",
+        "fetch-offline passed", "fetch passed", "said: config 600 root", "said: file of-a-secret, 600 root",
+        "core) groups=", "4(adm)", &key, "said: unit ExecStart=/bin/true", "said: preset enable site.service",
     ];
     says(&machine, &wanted)?;
     require_installed(&machine, &workflow)

@@ -53,10 +53,7 @@ pub(super) async fn inside_the_new_system(context: Context) -> anyhow::Result<()
 
     let logs = scene.landfall(&["logs", &workflow.metadata.name]).await?;
     for line in [
-        "| this is attempt 0 with ***",
-        "| no luck the first time",
-        "| this is attempt 1 with ***",
-        "| an error",
+        "| this is attempt 0 with ***", "| no luck the first time", "| this is attempt 1 with ***", "| an error",
         "| done",
     ] {
         ensure!(logs.contains(line), "landfall logs does not show \"{line}\":\n{logs}");

@@ -103,12 +103,7 @@ fn write(scene: &Scene, machine: &Machine, url: &str, disk: usize) -> Value {
 /// Waits for the disk's error and, within seconds of it, for the failed workflow; requires that status and command line
 /// say what it was, and that the disk does not boot.
 async fn failed(
-    scene: &Scene,
-    machine: &Machine,
-    disk: usize,
-    run: &str,
-    mut errors: DiskErrors,
-    said: &[&str],
+    scene: &Scene, machine: &Machine, disk: usize, run: &str, mut errors: DiskErrors, said: &[&str],
 ) -> anyhow::Result<()> {
     let api = scene.coordinator.api();
     let ended = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase.is_terminal());

@@ -200,11 +200,7 @@ fn is_writing(workflow: &Workflow) -> bool {
 
 /// Waits for the end of the one action, judges the disk, and says how it ended.
 async fn judged(
-    scene: &Scene,
-    machine: &Machine,
-    disk: usize,
-    run: &str,
-    (part, trouble, ends): (Part, Trouble, Ends),
+    scene: &Scene, machine: &Machine, disk: usize, run: &str, (part, trouble, ends): (Part, Trouble, Ends),
 ) -> anyhow::Result<String> {
     let api = scene.coordinator.api();
     let over = |w: &Workflow| {

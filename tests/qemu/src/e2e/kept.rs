@@ -122,11 +122,7 @@ fn disks(preserve: bool) -> Value {
 
 /// Runs a list on a machine until it has ended as wanted, and leaves the machine off.
 async fn finished(
-    scene: &Scene,
-    machine: &mut landfall_lab::Machine,
-    template: &str,
-    actions: Value,
-    wanted: WorkflowPhase,
+    scene: &Scene, machine: &mut landfall_lab::Machine, template: &str, actions: Value, wanted: WorkflowPhase,
 ) -> anyhow::Result<Workflow> {
     scene.apply("Template", template, json!({ "actions": actions, "successOn": "reboot" })).await?;
     let workflow = scene.run(machine, template).await?;

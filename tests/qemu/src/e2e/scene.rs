@@ -51,10 +51,7 @@ impl Scene {
 
     /// A coordinator that serves the images in a directory of the test's own.
     pub(super) async fn start_with(
-        context: Context,
-        network: Network,
-        dhcp: DhcpMode,
-        images: PathBuf,
+        context: Context, network: Network, dhcp: DhcpMode, images: PathBuf,
     ) -> anyhow::Result<Self> {
         let options = CoordinatorOptions { images, dhcp, ..Self::options(&context)? };
         Self::start_from(context, network, options).await
@@ -78,9 +75,7 @@ impl Scene {
 
     /// A coordinator that is started with these options.
     pub(super) async fn start_from(
-        context: Context,
-        network: Network,
-        options: CoordinatorOptions,
+        context: Context, network: Network, options: CoordinatorOptions,
     ) -> anyhow::Result<Self> {
         let coordinator = CoordinatorProcess::start(&options, &network, &context.dir).await?;
         Ok(Self { context, coordinator, network })

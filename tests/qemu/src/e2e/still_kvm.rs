@@ -63,10 +63,7 @@ pub(super) async fn demo(context: Context) -> anyhow::Result<()> {
 
 /// Runs this program with the stub in QEMU's place, and returns what it wrote on standard output and standard error.
 async fn lab(
-    context: &Context,
-    bin: &Path,
-    accel: &str,
-    arguments: &[&std::ffi::OsStr],
+    context: &Context, bin: &Path, accel: &str, arguments: &[&std::ffi::OsStr],
 ) -> anyhow::Result<(String, String)> {
     let path = std::env::var("PATH").context("PATH is not set")?;
     let mut command = tokio::process::Command::new(&context.program);

@@ -17,11 +17,7 @@ const SECTOR: u32 = 512;
 /// Requires that a disk holds the raw image `image`, written by this action of this workflow: both tables, every
 /// partition byte for byte, the boot code, and a receipt that names disk, workflow and action.
 pub(super) async fn require_image(
-    machine: &Machine,
-    disk: usize,
-    image: &Path,
-    workflow: &Workflow,
-    action: u32,
+    machine: &Machine, disk: usize, image: &Path, workflow: &Workflow, action: u32,
 ) -> anyhow::Result<()> {
     let path = machine.disk(disk).path().to_owned();
     let image = image.to_owned();

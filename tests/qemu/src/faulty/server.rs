@@ -62,10 +62,7 @@ fn tell(notice: &Notice) {
 }
 
 async fn file(
-    State(server): State<Arc<Server>>,
-    Path(name): Path<String>,
-    method: Method,
-    headers: HeaderMap,
+    State(server): State<Arc<Server>>, Path(name): Path<String>, method: Method, headers: HeaderMap,
 ) -> Response {
     let path = server.dir.join(&name);
     let Ok(mut file) = tokio::fs::File::open(&path).await else {

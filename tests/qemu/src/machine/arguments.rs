@@ -10,13 +10,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     let mut args: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
     add(&[
-        "-name",
-        &spec.name,
-        "-machine",
-        "q35,smm=off,graphics=off",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
+        "-name", &spec.name, "-machine", "q35,smm=off,graphics=off", "-nodefaults", "-no-user-config", "-display",
         "none",
     ]);
     add(&accel.qemu_args());

@@ -294,10 +294,7 @@ async fn connect(socket: &Path, name: &str, process: &mut Process) -> Result<Qmp
 
 /// Waits on a machine's console, and fails at once if its QEMU ends. `limit` is what it may take under KVM.
 async fn while_running<T, F>(
-    machine: &mut Machine,
-    pattern: &str,
-    limit: Duration,
-    wait: impl Fn(Duration) -> F,
+    machine: &mut Machine, pattern: &str, limit: Duration, wait: impl Fn(Duration) -> F,
 ) -> Result<T, LabError>
 where
     F: Future<Output = Result<T, LabError>>,

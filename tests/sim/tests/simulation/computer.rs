@@ -1,15 +1,11 @@
 //! A computer: powered on, booted as the coordinator decides, run by its agent, disconnected, crashed, and powered on
 //! again.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use landfall_api::{
-    SecretText,
-    message::{Identity, PhoneHomeReport, Proof, Vitals},
-};
+use landfall_api::SecretText;
+use landfall_api::message::{Identity, PhoneHomeReport, Proof, Vitals};
 use landfall_boot::policy::Decision;
 use landfall_coordinator::engine::Engine;
 use landfall_session::{
@@ -17,18 +13,14 @@ use landfall_session::{
     SessionHandle, Surroundings, Target, enroll_over,
 };
 use landfall_sim::chance::Chance;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, sleep_until, timeout},
-};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{
-    disk::Disk,
-    flag::Flag,
-    net::{Line, Net, Port},
-    runner::{Ended, Runner, Stop},
-    truth::Truth,
-};
+use super::disk::Disk;
+use super::flag::Flag;
+use super::net::{Line, Net, Port};
+use super::runner::{Ended, Runner, Stop};
+use super::truth::Truth;
 
 pub(crate) const MAC: &str = "52:54:00:00:00:01";
 /// How long an idle machine waits for a person.
@@ -213,11 +205,7 @@ impl Life<'_> {
 
     /// A small version of the agent's main loop: one workflow at a time, and the coordinator's instructions for it.
     async fn agent(
-        &mut self,
-        session: SessionHandle,
-        mut instructions: mpsc::Receiver<Instruction>,
-        key: &AgentKey,
-        token: &str,
+        &mut self, session: SessionHandle, mut instructions: mpsc::Receiver<Instruction>, key: &AgentKey, token: &str,
     ) -> &'static str {
         let mut connection = session.connection();
         let truth = self.of.truth.clone();
@@ -309,9 +297,7 @@ impl Life<'_> {
 
 impl Life<'_> {
     fn runner(
-        &mut self,
-        assignment: landfall_api::message::Assignment,
-        lease: landfall_session::LeaseWatch,
+        &mut self, assignment: landfall_api::message::Assignment, lease: landfall_session::LeaseWatch,
         session: &SessionHandle,
     ) -> Runner {
         self.of.truth.saw(format!(

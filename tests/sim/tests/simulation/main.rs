@@ -21,10 +21,8 @@ mod store;
 mod truth;
 mod world;
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use landfall_api::WorkflowPhase;
 

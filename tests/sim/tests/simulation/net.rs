@@ -3,20 +3,16 @@
 //!
 //! A stream under TCP loses nothing in its middle, so neither does this one: it is late, it stops, or it ends.
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use landfall_session::{ConnectError, Credentials, Dial, Dialling, Target, Validity, Wire};
 use landfall_sim::chance::Chance;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, split},
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, split};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
 use super::flag::Flag;
 

@@ -1,23 +1,19 @@
 //! A small version of the agent's runner: one action after another under lease and cancel, on a fake disk.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use landfall_api::{
-    ErrorCode, Problem, Progress, ReceiptState,
-    message::{ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, EventBody, LogLevel, WriteImageResult},
+use landfall_api::message::{
+    ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, EventBody, LogLevel, WriteImageResult,
 };
+use landfall_api::{ErrorCode, Problem, Progress, ReceiptState};
 use landfall_session::{LeaseWatch, SessionEnded, SessionHandle};
 use landfall_sim::chance::Chance;
 use tokio::{sync::watch, time::sleep};
 use uuid::Uuid;
 
-use super::{
-    disk::{Decision, Disk},
-    truth::{Truth, word},
-};
+use super::disk::{Decision, Disk};
+use super::truth::{Truth, word};
 
 /// The restart waits so long for the last acks.
 const FLUSH_LIMIT: Duration = Duration::from_secs(30);
@@ -43,13 +39,8 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn new(
-        run: Assignment,
-        lease: LeaseWatch,
-        session: SessionHandle,
-        disk: Arc<Mutex<Disk>>,
-        truth: Truth,
-        computer: u64,
-        chance: Chance,
+        run: Assignment, lease: LeaseWatch, session: SessionHandle, disk: Arc<Mutex<Disk>>, truth: Truth,
+        computer: u64, chance: Chance,
     ) -> Self {
         let work = Work { run: Arc::new(run), lease, session, disk, truth, computer, reported: Arc::default() };
         let (stop, stopped) = watch::channel(None);
@@ -119,10 +110,7 @@ impl Work {
 
     /// One attempt: its result, or whether it may be retried and whether it was stopped.
     async fn attempt(
-        &self,
-        action: &AssignedAction,
-        reference: ActionRef,
-        mut stop: watch::Receiver<Option<Stop>>,
+        &self, action: &AssignedAction, reference: ActionRef, mut stop: watch::Receiver<Option<Stop>>,
         chance: &mut Chance,
     ) -> Result<Result<ActionResult, (bool, bool)>, SessionEnded> {
         self.tell(reference, EventBody::Started).await?;
@@ -158,10 +146,7 @@ impl Work {
     }
 
     async fn perform(
-        &self,
-        action: &AssignedAction,
-        reference: ActionRef,
-        chance: &mut Chance,
+        &self, action: &AssignedAction, reference: ActionRef, chance: &mut Chance,
     ) -> Result<ActionResult, Problem> {
         match &action.kind {
             ActionKind::WriteImage(_) => self.write(reference, chance).await,
@@ -223,11 +208,8 @@ impl Work {
             let installs = disk.installs.entry(self.run.workflow_uid).or_default();
             *installs += 1;
             if *installs > 1 {
-                self.truth.violated(format!(
-                    "computer {} was installed {installs} times by one \
-                    workflow",
-                    self.computer
-                ));
+                self.truth
+                    .violated(format!("computer {} was installed {installs} times by one workflow", self.computer));
             }
             done
         };

@@ -1,41 +1,31 @@
 //! The coordinator's site: one coordinator after another over one store that outlives them all.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::{Extension, Router};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use landfall_api::Problem;
-use landfall_coordinator::{
-    config::Config,
-    engine::{Clock, Engine, Settings, SourceChecker},
-    pki::{self, Pki},
-    session,
-    tls::Peer,
-};
+use landfall_coordinator::config::Config;
+use landfall_coordinator::engine::{Clock, Engine, Settings, SourceChecker};
+use landfall_coordinator::pki::Pki;
+use landfall_coordinator::tls::Peer;
+use landfall_coordinator::{pki, session};
 use landfall_sim::chance::Chance;
 use landfall_store::Store;
-use tokio::{
-    sync::mpsc,
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    flag::Flag,
-    net::{ADDRESS, Incoming, Line, Net},
-    store::{Fuse, behind},
-    truth::Truth,
-};
+use super::flag::Flag;
+use super::net::{ADDRESS, Incoming, Line, Net};
+use super::store::{Fuse, behind};
+use super::truth::Truth;
 
 /// What the site needs besides its store.
 pub(crate) struct Site {

@@ -1,11 +1,9 @@
 //! The memory store as a disk that a coordinator's crash leaves behind: slow, and cut off from the crashed process at any
 //! point between two of its operations, also between the moment something is durable and the moment it is answered.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;

@@ -1,15 +1,11 @@
 //! What must hold, judged with full knowledge: every violation ends the simulation of its seed.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use landfall_api::{
-    Document, WorkflowPhase,
-    message::{ActionRef, EventBody},
-};
+use landfall_api::message::{ActionRef, EventBody};
+use landfall_api::{Document, WorkflowPhase};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -105,11 +101,7 @@ impl Truth {
 
     /// The workflow has ended: everything acknowledged must be in its log, and success must be on a disk.
     pub(crate) fn ended(
-        &self,
-        run: Uuid,
-        phase: WorkflowPhase,
-        logged: &HashMap<(ActionRef, u64), &'static str>,
-        installed: bool,
+        &self, run: Uuid, phase: WorkflowPhase, logged: &HashMap<(ActionRef, u64), &'static str>, installed: bool,
     ) {
         self.with(|known| {
             if phase == WorkflowPhase::Succeeded && !installed {

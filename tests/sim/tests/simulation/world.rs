@@ -1,34 +1,26 @@
 //! One seed's world: a site, a computer, sometimes a second one that claims to be the first, a person; faults for a
 //! while, then a calm phase, in which everything must end.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{
-    Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase,
-    message::{ActionRef, EventRecord},
-};
+use landfall_api::message::{ActionRef, EventRecord};
+use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase};
 use landfall_coordinator::engine::Engine;
 use landfall_sim::chance::Chance;
 use landfall_store::Store;
 use serde_json::json;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, timeout},
-};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::{
-    computer::{Computer, MAC},
-    disk::Disk,
-    flag::Flag,
-    net::Net,
-    site::Site,
-    truth::{Truth, word},
-};
+use super::computer::{Computer, MAC};
+use super::disk::Disk;
+use super::flag::Flag;
+use super::net::Net;
+use super::site::Site;
+use super::truth::{Truth, word};
 
 /// After this time from the last fault every workflow must have ended.
 const TO_THE_END: Duration = Duration::from_secs(5 * 3600);
@@ -237,8 +229,7 @@ async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
 
 /// A person's request to the coordinator that is up, repeated if it crashed during the request.
 async fn ask(
-    engine: Flag<Option<Engine>>,
-    request: impl AsyncFn(Engine) -> Result<(), Problem>,
+    engine: Flag<Option<Engine>>, request: impl AsyncFn(Engine) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     loop {
         let Some(up) = engine.until(Option::is_some).await else { continue };

@@ -1,11 +1,9 @@
 //! What the new system has: its kernel, where its EFI system partition is mounted, room for a BIOS. Each thing that is missing is an
 //! error that names the package or the partition.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem};
 use landfall_disk::{BlockDevice as _, ReadAt as _, RealDevice, device_path, judge::Findings};

@@ -1,19 +1,15 @@
 //! GRUB: for BIOS on every disk with room for it, for UEFI on the EFI system partition.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
 use landfall_api::{ErrorCode, Problem};
 
-use super::{
-    super::inside::{self, no_program, program},
-    Needs, found,
-    found::missing,
-    mounts, put, unwritten, written,
-};
+use super::super::inside;
+use super::super::inside::{no_program, program};
+use super::found::missing;
+use super::{Needs, found, mounts, put, unwritten, written};
 use crate::Failure;
 
 /// The kernel's arguments, for every version of the configuration that the system makes later.

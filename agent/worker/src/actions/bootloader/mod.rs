@@ -6,21 +6,15 @@ mod grub;
 mod systemd_boot;
 mod written;
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use landfall_api::{
-    DiskFacts, ErrorCode, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec, Problem,
-    message::{ActionResult, Purpose},
-};
+use landfall_api::message::{ActionResult, Purpose};
+use landfall_api::{DiskFacts, ErrorCode, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec, Problem};
 use landfall_plan::{Source, Step};
 
-use super::{
-    files::{Attributes, Files},
-    inside,
-};
+use super::files::{Attributes, Files};
+use super::inside;
 use crate::{Context, Failure, Layout, Reporter};
 
 /// What is mounted in this thread's root.

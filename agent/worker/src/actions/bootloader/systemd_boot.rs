@@ -1,20 +1,15 @@
 //! systemd-boot: the loader, the kernels and what each needs all stand on the EFI system partition, put there by `bootctl` and
 //! `kernel-install` of the new system, which does the same with each later kernel.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landfall_api::{ErrorCode, Problem};
 use nix::sys::statvfs::statvfs;
 
-use super::{
-    super::inside::{no_program, program},
-    Needs, found,
-    found::missing,
-    mounts, put, unwritten, written,
-};
+use super::super::inside::{no_program, program};
+use super::found::missing;
+use super::{Needs, found, mounts, put, unwritten, written};
 use crate::Failure;
 
 /// What `kernel-install` gives each kernel as its arguments (kernel-install(8)).

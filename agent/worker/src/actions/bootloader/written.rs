@@ -1,11 +1,9 @@
 //! What the programs of a loader wrote, read back: a program that ends well may have left what does not start. Entries must name this
 //! root, and the kernel and the initramfs that each names must be there.
 
-use std::{
-    fs,
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 
 use landfall_api::ErrorCode;
 
@@ -101,10 +99,7 @@ fn files<'a>(words: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Strin
 /// At least one entry has this root, and all that have it are whole. `place` is where they are, for people; `folders` is what the
 /// loader may have as its root: the path in an entry is one of its file system.
 pub(super) fn whole<'a>(
-    entries: impl IntoIterator<Item = &'a Entry>,
-    place: &str,
-    folders: &[&Path],
-    is_root: &dyn Fn(&str) -> bool,
+    entries: impl IntoIterator<Item = &'a Entry>, place: &str, folders: &[&Path], is_root: &dyn Fn(&str) -> bool,
 ) -> Result<(), Failure> {
     let (ours, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.root().is_some_and(is_root));
     if ours.is_empty() {

@@ -2,10 +2,8 @@
 
 use rustix::fs::FileType;
 
-use super::{
-    super::files::{Attributes, Files},
-    host_keys,
-};
+use super::super::files::{Attributes, Files};
+use super::host_keys;
 use crate::Failure;
 
 const MACHINE_ID: &str = "/etc/machine-id";

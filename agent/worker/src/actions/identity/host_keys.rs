@@ -6,13 +6,9 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 use landfall_api::{ErrorCode, Problem};
 use nix::{sched::CloneFlags, unistd::sethostname};
 
-use super::{
-    super::{
-        files::{Attributes, Files},
-        inside,
-    },
-    names::short,
-};
+use super::super::files::{Attributes, Files};
+use super::super::inside;
+use super::names::short;
 use crate::{Failure, Reporter};
 
 const FOLDER: &str = "/etc/ssh";

@@ -54,10 +54,8 @@ mod tests {
     use landfall_api::message::ActionKind;
 
     use super::*;
-    use crate::{
-        Reporter,
-        testing::{self, put},
-    };
+    use crate::testing::put;
+    use crate::{Reporter, testing};
 
     fn performed() -> Result<SystemIdentityResult, Failure> {
         let spec = serde_json::json!({"hostname": "node-17.example.net", "users": [{"name": "anna"}],

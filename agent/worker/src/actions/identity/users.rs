@@ -3,10 +3,8 @@
 use landfall_api::{Account, ErrorCode, Problem};
 use rustix::fs::FileType;
 
-use super::{
-    super::files::{Attributes, Files},
-    accounts::{Databases, Defaults, Entry, Fault, numbers},
-};
+use super::super::files::{Attributes, Files};
+use super::accounts::{Databases, Defaults, Entry, Fault, numbers};
 use crate::{Failure, Reporter};
 
 const SUDOERS: &str = "/etc/sudoers.d";
@@ -140,12 +138,7 @@ fn home(report: &Reporter, files: &Files, account: &Account, entry: &Entry) -> R
 
 /// Copies what is missing of the skeleton.
 fn skeleton(
-    files: &Files,
-    from: &str,
-    to: &str,
-    owner: (u32, u32),
-    deeper: usize,
-    left: &mut usize,
+    files: &Files, from: &str, to: &str, owner: (u32, u32), deeper: usize, left: &mut usize,
 ) -> Result<(), Failure> {
     for name in files.names(from)? {
         let (source, place) = (format!("{from}/{name}"), format!("{to}/{name}"));
@@ -250,11 +243,9 @@ fn lacks(message: String, hint: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
-        path::Path,
-    };
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::Path;
 
     use super::*;
     use crate::testing::caged;

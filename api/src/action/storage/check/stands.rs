@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    super::{Content, FileSystem},
-    Check,
-    names::name_fault,
-};
+use super::super::{Content, FileSystem};
+use super::Check;
+use super::names::name_fault;
 
 impl<'a> Check<'a> {
     /// `disks`: on how many disks the device stands; `stated`: whether the mount point was written, or is the role's.

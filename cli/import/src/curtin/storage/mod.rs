@@ -15,11 +15,9 @@ use landfall_api::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    fields::{Fields, items},
-    names::Unique,
-    report::Report,
-};
+use crate::fields::{Fields, items};
+use crate::names::Unique;
+use crate::report::Report;
 
 /// What the storage section comes to.
 #[derive(Debug)]

@@ -3,10 +3,8 @@
 use landfall_api::{PartitionRole, PartitionSpec, SizeSpec};
 
 use super::{Reader, Thing, size::size};
-use crate::{
-    fields::{Fields, Text},
-    names, todo,
-};
+use crate::fields::{Fields, Text};
+use crate::{names, todo};
 
 /// Types of a GPT by their GUID, of those that have a role (UEFI 2.10, table 5.7; the BIOS boot partition is GRUB's).
 const TYPES: [(&str, PartitionRole); 3] = [
@@ -16,8 +14,7 @@ const TYPES: [(&str, PartitionRole); 3] = [
 ];
 /// Of those that need none: Linux' own, its RAID and its LVM.
 const PLAIN: [&str; 3] = [
-    "0fc63daf-8483-4772-8e79-3d69d8477de4",
-    "a19d880f-05fc-4d3b-a006-743f0f84911e",
+    "0fc63daf-8483-4772-8e79-3d69d8477de4", "a19d880f-05fc-4d3b-a006-743f0f84911e",
     "e6d6d379-f507-44c2-a23c-238f2a3df928",
 ];
 

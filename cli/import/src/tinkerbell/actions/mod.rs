@@ -16,10 +16,8 @@ mod waitdaemon;
 mod writefile;
 
 // Also for the files of this folder.
-use super::{
-    action::{List, Source, base_name, empty, with},
-    context::Context,
-};
+use super::action::{List, Source, base_name, empty, with};
+use super::context::Context;
 
 /// Puts an action's counterpart on the list, by the name of its image.
 pub(super) fn add(source: Source<'_>, list: &mut List, context: &mut Context<'_>) {

@@ -10,12 +10,10 @@ use landfall_api::{
 use serde_json::Value;
 
 use super::{Context, List, Source};
-use crate::{
-    device,
-    fields::{Fields, is_true, text_of},
-    names::{self, Unique},
-    report::Report,
-};
+use crate::fields::{Fields, is_true, text_of};
+use crate::names::Unique;
+use crate::report::Report;
+use crate::{device, names};
 
 /// What rootio counts sizes of partitions in, bytes.
 const SECTOR: u64 = 512;

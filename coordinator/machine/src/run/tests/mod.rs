@@ -13,10 +13,10 @@ mod stories;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_api::message::{CloudInitResult, WriteImageResult};
 use landfall_api::{
     Action, ActionStatus, Authority, DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState, WorkflowPhase,
     WorkflowStatus,
-    message::{CloudInitResult, WriteImageResult},
 };
 use serde_json::json;
 use uuid::Uuid;

@@ -41,12 +41,7 @@ fn a_cut_file_is_never_a_success() {
     let lab = Lab::new();
     let raw = disk((5 << 20) + 1024);
     for words in [
-        "",
-        "-c",
-        "-c -o compression_type=zstd",
-        "-c -o cluster_size=4k",
-        "-o cluster_size=2M",
-        "-o preallocation=full",
+        "", "-c", "-c -o compression_type=zstd", "-c -o cluster_size=4k", "-o cluster_size=2M", "-o preallocation=full",
     ] {
         check(&lab.convert(&raw, words), &raw, words);
     }

@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::{
-    super::{header::Header, tables},
-    *,
-};
+use super::super::header::Header;
+use super::super::tables;
+use super::*;
 use crate::{buffer::Pool, decode::Sink};
 
 /// Plan and pass, without keeping what comes out: an image may claim to be as large as any disk.

@@ -22,24 +22,11 @@ fn images_from_qemu_img_decode_to_their_source() {
     let lab = Lab::new();
     let raw = disk(SIZE);
     for words in [
-        "",
-        "-o compat=0.10",
-        "-c",
-        "-c -W -m 16",
-        "-c -o compat=0.10",
-        "-c -o compression_type=zstd",
-        "-o cluster_size=4k",
-        "-c -o cluster_size=4k",
-        "-c -o cluster_size=4k,compression_type=zstd",
-        "-o cluster_size=2M",
-        "-c -o cluster_size=2M",
-        "-c -o cluster_size=2M,compression_type=zstd",
-        "-o preallocation=metadata",
-        "-o preallocation=falloc",
-        "-o preallocation=full",
-        "-o lazy_refcounts=on",
-        "-o refcount_bits=1",
-        "-S 0",
+        "", "-o compat=0.10", "-c", "-c -W -m 16", "-c -o compat=0.10", "-c -o compression_type=zstd",
+        "-o cluster_size=4k", "-c -o cluster_size=4k", "-c -o cluster_size=4k,compression_type=zstd",
+        "-o cluster_size=2M", "-c -o cluster_size=2M", "-c -o cluster_size=2M,compression_type=zstd",
+        "-o preallocation=metadata", "-o preallocation=falloc", "-o preallocation=full", "-o lazy_refcounts=on",
+        "-o refcount_bits=1", "-S 0",
     ] {
         check(&lab.convert(&raw, words), &raw, words);
     }
@@ -72,14 +59,8 @@ fn clusters_written_in_any_order_go_to_their_places() {
         lab.io(
             "image",
             &[
-                "write -P 1 15M 3M",
-                "write -P 2 64k 200k",
-                "write -P 3 0 64k",
-                "write -P 4 7M 1M",
-                "write -P 5 3M 1000k",
-                "write -P 6 12345k 3k",
-                "write -P 7 4M 100k",
-                "write -P 8 19M 1M",
+                "write -P 1 15M 3M", "write -P 2 64k 200k", "write -P 3 0 64k", "write -P 4 7M 1M",
+                "write -P 5 3M 1000k", "write -P 6 12345k 3k", "write -P 7 4M 100k", "write -P 8 19M 1M",
             ],
         );
         check(&lab.read("image"), &lab.reference("image"), options);

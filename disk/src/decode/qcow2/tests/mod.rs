@@ -9,13 +9,9 @@ mod refusals;
 use std::{path::PathBuf, process::Command, sync::atomic::AtomicBool};
 
 use super::Plan;
-use crate::{
-    decode::{
-        DecodeError, Limits,
-        testing::{Pieces, collect},
-    },
-    fuzzing::Memory,
-};
+use crate::decode::testing::{Pieces, collect};
+use crate::decode::{DecodeError, Limits};
+use crate::fuzzing::Memory;
 
 const UNORDERED: Limits = Limits { ordered: false, threads: 2, window: super::super::WINDOW_MAX };
 const ORDERED: Limits = Limits { ordered: true, threads: 2, window: super::super::WINDOW_MAX };

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use crossbeam_channel::unbounded;
 
 use super::*;
-use crate::{
-    buffer::Pool,
-    decode::{Decoded, Sink},
-};
+use crate::buffer::Pool;
+use crate::decode::{Decoded, Sink};
 
 const MIB: usize = 1 << 20;
 
@@ -35,12 +33,7 @@ fn images_from_qemu_img_decode_in_disk_order() {
     let lab = Lab::new();
     let raw = disk(20 * MIB + 1536);
     for words in [
-        "",
-        "-c",
-        "-c -o compression_type=zstd",
-        "-o cluster_size=4k",
-        "-c -o cluster_size=2M",
-        "-o preallocation=full",
+        "", "-c", "-c -o compression_type=zstd", "-o cluster_size=4k", "-c -o cluster_size=2M", "-o preallocation=full",
     ] {
         let file = lab.convert(&raw, words);
         let mut next = 0;

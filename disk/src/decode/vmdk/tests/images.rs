@@ -6,10 +6,9 @@ use crossbeam_channel::unbounded;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    buffer::Pool,
-    decode::{Decoded, Limits, Sink, testing::Pieces},
-};
+use crate::buffer::Pool;
+use crate::decode::testing::Pieces;
+use crate::decode::{Decoded, Limits, Sink};
 
 #[test]
 fn files_of_qemu_img_decode_as_it_reads_them() {

@@ -10,10 +10,8 @@ mod made;
 
 use std::{path::PathBuf, process::Command};
 
-use super::super::{
-    DecodeError,
-    testing::{check_format, decode_all},
-};
+use super::super::DecodeError;
+use super::super::testing::{check_format, decode_all};
 use crate::Format;
 
 const MIB: usize = 1 << 20;

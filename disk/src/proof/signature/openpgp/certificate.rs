@@ -1,12 +1,11 @@
 //! A key as it is published: the primary key, its names, its subkeys, and what it says of each. Only its own signatures
 //! count, and any signature that restricts its use is obeyed.
 
-use super::{
-    key::Key,
-    packet::{self, Tag},
-    statement::{
-        CERTIFICATIONS, DIRECT, KEY_REVOCATION, MAY_SIGN, PRIMARY_BINDING, SUBKEY_BINDING, SUBKEY_REVOCATION, Statement,
-    },
+use super::key::Key;
+use super::packet;
+use super::packet::Tag;
+use super::statement::{
+    CERTIFICATIONS, DIRECT, KEY_REVOCATION, MAY_SIGN, PRIMARY_BINDING, SUBKEY_BINDING, SUBKEY_REVOCATION, Statement,
 };
 
 /// One primary key and all that belongs to it.

@@ -80,12 +80,8 @@ impl Detached {
             certificate.may_sign(key, &statement, now)?;
             known = Some(key);
         }
-        let key = known.ok_or_else(|| {
-            format!(
-                "it was made with key {maker:016X}, with another key than the stated \
-            one"
-            )
-        })?;
+        let key =
+            known.ok_or_else(|| format!("it was made with key {maker:016X}, with another key than the stated one"))?;
         Ok(Self { key: key.clone(), statement })
     }
 

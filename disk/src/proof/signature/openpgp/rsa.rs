@@ -4,10 +4,8 @@
 //! numbers are `crypto-bigint`'s: the stable `rsa` crate would bring a second `digest` and a second `rand_core`. All numbers
 //! here are public, so the time they take gives nothing away. The padding is made and compared whole, never parsed.
 
-use crypto_bigint::{
-    BoxedUint, Odd,
-    modular::{BoxedMontyForm, BoxedMontyParams},
-};
+use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
+use crypto_bigint::{BoxedUint, Odd};
 
 /// DER of `DigestInfo` up to the digest, RFC 8017 section 9.2, note 1.
 const SHA256: &[u8] = &[0x30, 0x31, 0x30, 0x0d, 0x06, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];

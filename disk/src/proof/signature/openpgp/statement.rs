@@ -3,11 +3,9 @@
 use landfall_api::Digest;
 use ring::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey};
 
-use super::{
-    key::{Key, Material},
-    packet::Reader,
-    rsa,
-};
+use super::key::{Key, Material};
+use super::packet::Reader;
+use super::rsa;
 use crate::pipeline::Hasher;
 
 /// Types of signatures, RFC 9580 section 5.2.1.

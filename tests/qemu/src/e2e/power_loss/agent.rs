@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{ActionRef, Assignment, EventBody},
-};
+use landfall_api::message::{ActionRef, Assignment, EventBody};
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState};
 use landfall_session::testing::{Booted, Still};
 use landfall_session::{Instruction, SessionHandle, Target};
 use tokio::sync::mpsc;

@@ -59,9 +59,7 @@ mod tests {
         let links = links("a.service", read);
         let paths: Vec<_> = links.iter().map(|(at, _)| at.trim_start_matches("/etc/systemd/system/")).collect();
         let expected = [
-            "multi-user.target.wants/a.service",
-            "dbus-a.service",
-            "sockets.target.wants/a.socket",
+            "multi-user.target.wants/a.service", "dbus-a.service", "sockets.target.wants/a.socket",
             "network-online.target.requires/wait.service",
         ];
         assert_eq!(paths, expected);

@@ -2,10 +2,8 @@
 //!
 //! An address or a pattern gives the interface a logical name, as ifupdown's "pattern matching interfaces" has it.
 
-use std::{
-    fmt::Write as _,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
 
 use landfall_api::InterfaceSpec;
 
