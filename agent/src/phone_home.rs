@@ -33,19 +33,13 @@ pub(crate) enum Error {
     /// The config cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The config.
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     /// The config is invalid.
     #[error("{}: {why}; the agent's cloudInit action writes this file, so install the machine again", path.display())]
-    Config {
-        /// The config.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Config { path: PathBuf, why: String },
     /// The coordinator understood and refused.
     #[error("refused by the coordinator: {0}")]
     Refused(landfall_api::Problem),

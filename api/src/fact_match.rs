@@ -8,32 +8,18 @@ use crate::selector::{EQUAL, OPERATORS, glob, parse_size};
 use crate::{DiskFacts, EnrolmentRuleSpec, MachineFacts, NicFacts, nearest};
 
 /// An invalid condition of a rule.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
     /// A path without a fact.
     #[error("\"{path}\" is not a fact{}", did_you_mean(.near.as_ref()))]
-    UnknownFact {
-        /// What was written.
-        path: String,
-        /// The fact whose path is nearest.
-        near: Option<String>,
-    },
+    UnknownFact { path: String, near: Option<String> },
     /// An expression that does not parse.
     #[error("{path}: \"{expression}\" is not valid; write a value, or one of = != < <= > >= in glob and a value")]
-    BadExpression {
-        /// The fact.
-        path: String,
-        /// What was written.
-        expression: String,
-    },
+    BadExpression { path: String, expression: String },
     /// An operator that compares numbers, without a number.
     #[error("{path}: \"{expression}\" must compare with a number; write one, with or without a unit such as GiB")]
-    NoNumber {
-        /// The fact.
-        path: String,
-        /// What was written.
-        expression: String,
-    },
+    NoNumber { path: String, expression: String },
 }
 
 fn did_you_mean(near: Option<&String>) -> String {

@@ -18,6 +18,7 @@ const FIELDS: [&str; 10] =
     ["wwn", "serial", "model", "vendor", "size", "path", "hctl", "name", "rotational", "transport"];
 
 /// A selector that does not parse.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// A field that disks do not have.
@@ -29,23 +30,13 @@ pub enum SelectorError {
     #[error(
         "disk field {field}: \"{expression}\" is not valid; write a value, or one of = != < <= > >= in glob and a value"
     )]
-    BadExpression {
-        /// The field.
-        field: String,
-        /// What was written.
-        expression: String,
-    },
+    BadExpression { field: String, expression: String },
     /// A list where one expression must stand.
     #[error("disk field {0}: a list is not valid; write one value, or in and several with commas, such as \"in A, B\"")]
     List(String),
     /// An operator that its field does not support.
     #[error("disk field {field}: {operator} compares sizes only; use = != in or glob here")]
-    NotOrdered {
-        /// The field.
-        field: String,
-        /// The operator.
-        operator: &'static str,
-    },
+    NotOrdered { field: String, operator: &'static str },
     /// A size that does not parse.
     #[error(
         "disk field size: \"{0}\" is not a size; write a number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB or TiB), such as 480GB or 1.5TiB"
@@ -53,12 +44,7 @@ pub enum SelectorError {
     BadSize(String),
     /// An invalid truth value.
     #[error("disk field {field}: \"{value}\" is not true or false")]
-    BadBoolean {
-        /// The field.
-        field: String,
-        /// What was written.
-        value: String,
-    },
+    BadBoolean { field: String, value: String },
 }
 
 /// Field to expression; every one must hold, and exactly one disk must match. An empty selector matches any disk, so it

@@ -11,38 +11,25 @@ use serde::{Deserialize, Serialize};
 pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, OtherImage, TftpConfig};
 
 /// Why a configuration cannot be used.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not the TOML expected.
     #[error("{path}:{line}: {what}{hint}")]
     Parse {
-        /// The file.
         path: PathBuf,
         /// Which line of it, from 1.
         line: usize,
-        /// What is wrong there.
         what: String,
         /// The name that was meant, or those there are; empty, or begins with `; `.
         hint: String,
     },
     /// It parses but is contradictory.
     #[error("{key}: {what}; {hint}")]
-    Invalid {
-        /// The key, dotted.
-        key: &'static str,
-        /// What is wrong with it.
-        what: String,
-        /// What to do about it.
-        hint: &'static str,
-    },
+    Invalid { key: &'static str, what: String, hint: &'static str },
 }
 
 /// Everything that can be configured.

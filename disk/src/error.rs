@@ -9,122 +9,63 @@ use landfall_api::{Digest, ErrorCode, Problem, WipeLevel};
 use crate::{Defect, IndexError};
 
 /// Reading about or from a disk failed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// A file of the kernel's, or a device, could not be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// What was read.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// There is no such whole disk.
     #[error("{} is not a disk of this machine", path.display())]
-    NoSuchDisk {
-        /// The request.
-        path: PathBuf,
-    },
+    NoSuchDisk { path: PathBuf },
 }
 
 /// An image was not written.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The server cannot be reached, or it breaks the connection again and again.
     #[error("cannot fetch {url}: {reason}")]
-    Unreachable {
-        /// The image.
-        url: String,
-        /// What happened, with its causes.
-        reason: String,
-    },
+    Unreachable { url: String, reason: String },
     /// The server answered with an error that a retry does not cure.
     #[error("the server answered {status} for {url}")]
-    Status {
-        /// The image.
-        url: String,
-        /// The status line.
-        status: String,
-    },
+    Status { url: String, status: String },
     /// The content behind the URL changed during the download.
     #[error("the content of {url} changed during the download")]
-    SourceChanged {
-        /// The image.
-        url: String,
-    },
+    SourceChanged { url: String },
     /// The server does not support ranges, and reading everything before the wanted part costs too much.
     #[error("{url} is needed in parts, but its server does not answer Range requests")]
-    NoRanges {
-        /// The image.
-        url: String,
-    },
+    NoRanges { url: String },
     /// None of several URLs gave the image.
     #[error("every mirror of {url} failed: {}", joined(failures))]
-    NoMirror {
-        /// The image's first URL.
-        url: String,
-        /// Why each mirror failed; each entry names its mirror.
-        failures: Vec<WriteError>,
-    },
+    NoMirror { url: String, failures: Vec<WriteError> },
     /// A signature is not valid, or it cannot be checked.
     #[error("the signature of {subject} is not valid: {reason}")]
-    BadSignature {
-        /// What is signed.
-        subject: String,
-        /// Why.
-        reason: String,
-    },
+    BadSignature { subject: String, reason: String },
     /// The input ended early.
     #[error("{subject} ended early: {reason}")]
-    Truncated {
-        /// The image.
-        subject: String,
-        /// What was missing.
-        reason: String,
-    },
+    Truncated { subject: String, reason: String },
     /// The stored bytes do not have the stated digest.
     #[error("the digest of {url} is {actual}, expected {expected}")]
-    DigestMismatch {
-        /// The image.
-        url: String,
-        /// As the template states.
-        expected: Digest,
-        /// As computed.
-        actual: Digest,
-    },
+    DigestMismatch { url: String, expected: Digest, actual: Digest },
     /// A chunk does not have the digest that the index states.
     #[error("the {length} bytes at {offset} of {url} do not match the digest in its index")]
     ChunkMismatch {
-        /// The image.
         url: String,
         /// Where: bytes from the start of the stored file; for a bmap, of the raw image.
         offset: u64,
-        /// How many.
         length: u64,
     },
     /// The index cannot be used.
     #[error("{url} is not a usable index: {source}")]
-    BadIndex {
-        /// The index.
-        url: String,
-        /// Why.
-        source: IndexError,
-    },
+    BadIndex { url: String, source: IndexError },
     /// An image that this version cannot write.
     #[error("{subject} is not a usable image: {reason}")]
-    BadFormat {
-        /// The image.
-        subject: String,
-        /// Why.
-        reason: String,
-        /// Which kind of fault it is: what to do depends on it.
-        defect: Defect,
-    },
+    BadFormat { subject: String, reason: String, defect: Defect },
     /// The machine has less memory than writing the image takes.
     #[error("writing {subject} takes {} MiB of memory, and this machine has {} MiB available", needed.div_ceil(1 << 20), available >> 20)]
     NotEnoughMemory {
-        /// The image.
         subject: String,
         /// What it takes, bytes.
         needed: u64,
@@ -134,7 +75,6 @@ pub enum WriteError {
     /// The image does not fit.
     #[error("the image needs {needed} bytes and {device} has {size}")]
     DiskTooSmall {
-        /// The disk.
         device: String,
         /// What the image needs at least, bytes.
         needed: u64,
@@ -144,7 +84,6 @@ pub enum WriteError {
     /// The image was made for another sector size.
     #[error("the image was made for {image}-byte sectors and {device} has {disk}-byte sectors")]
     WrongSectorSize {
-        /// The disk.
         device: String,
         /// The image's logical sector size, bytes.
         image: u32,
@@ -153,150 +92,68 @@ pub enum WriteError {
     },
     /// The disk is in use.
     #[error("{device} is in use: {}", reasons.join("; "))]
-    InUse {
-        /// The disk.
-        device: String,
-        /// What uses it.
-        reasons: Vec<String>,
-    },
+    InUse { device: String, reasons: Vec<String> },
     /// The hardware or the kernel refuses writes.
     #[error("{device} is read-only")]
-    ReadOnly {
-        /// The disk.
-        device: String,
-    },
+    ReadOnly { device: String },
     /// The device is not the disk that was chosen.
     #[error("{device} is no longer the disk that was chosen: {reason}")]
-    DiskChanged {
-        /// The disk.
-        device: String,
-        /// What differs.
-        reason: String,
-    },
+    DiskChanged { device: String, reason: String },
     /// The caller's selector may choose another disk now. Nothing was written.
     #[error("the disks changed after {device} was selected: {reason}; nothing was written")]
-    SelectionChanged {
-        /// The disk.
-        device: String,
-        /// What changed.
-        reason: String,
-    },
+    SelectionChanged { device: String, reason: String },
     /// The receipt on the disk is not the expected one.
     #[error("the receipt on {device} is not the expected one: found {found}, expected {expected}")]
-    ReceiptMismatch {
-        /// The disk.
-        device: String,
-        /// What is there.
-        found: String,
-        /// What should be.
-        expected: String,
-    },
+    ReceiptMismatch { device: String, found: String, expected: String },
     /// The disk has a receipt that a program which keeps none would make untrue.
     #[error("{device} carries the receipt of another install: {found}")]
-    Marked {
-        /// The disk.
-        device: String,
-        /// What is there.
-        found: String,
-    },
+    Marked { device: String, found: String },
     /// A program that could write the disk destroyed its receipt.
     #[error("{device} no longer carries the receipt of this workflow, or does not start any more")]
-    MarkLost {
-        /// The disk.
-        device: String,
-    },
+    MarkLost { device: String },
     /// The disk is not blank, and no person requested the write.
     #[error("{device} is not blank ({found}), and no person requested this install")]
-    NotBlank {
-        /// The disk.
-        device: String,
-        /// What was found.
-        found: String,
-    },
+    NotBlank { device: String, found: String },
     /// A partition that the request keeps cannot be kept. It was not changed.
     #[error("cannot keep partitions of {device}: {reason}")]
-    KeepRefused {
-        /// The disk.
-        device: String,
-        /// Which, and why not.
-        reason: String,
-    },
+    KeepRefused { device: String, reason: String },
     /// More partitions are to stay than the disk's receipt can list. Nothing was changed.
     #[error(
         "{wanted} partitions of {device} are to stay, and its receipt can list {room} at most; nothing was written"
     )]
-    TooManyKept {
-        /// The disk.
-        device: String,
-        /// How many are to stay.
-        wanted: usize,
-        /// How many a receipt of this workflow can list.
-        room: usize,
-    },
+    TooManyKept { device: String, wanted: usize, room: usize },
     /// The device failed.
     #[error("cannot {action} {device}")]
     DeviceIo {
-        /// The disk.
         device: String,
         /// What was tried, such as `write 4096 bytes at 0 to`.
         action: String,
-        /// The kernel's reason.
         source: io::Error,
     },
     /// What is on the disk already cannot be read. Nothing was changed.
     #[error("cannot {action} {device}")]
     Unreadable {
-        /// The disk.
         device: String,
         /// What was tried, such as `read the partition table of`.
         action: &'static str,
-        /// The kernel's reason.
         source: io::Error,
     },
     /// The disk supports none of the levels that would do. Nothing was changed.
     #[error("{device} does not support level {level}; it supports {}{}", words(supported), because(limits))]
-    LevelUnsupported {
-        /// The disk.
-        device: String,
-        /// The level that was asked for.
-        level: WipeLevel,
-        /// Those that it supports.
-        supported: Vec<WipeLevel>,
-        /// Why not more, in words.
-        limits: Vec<String>,
-    },
+    LevelUnsupported { device: String, level: WipeLevel, supported: Vec<WipeLevel>, limits: Vec<String> },
     /// The disk did not erase itself.
     #[error("{device} was not erased by {method}: {reason}")]
-    EraseFailed {
-        /// The disk.
-        device: String,
-        /// By which command.
-        method: &'static str,
-        /// What it answered.
-        reason: String,
-    },
+    EraseFailed { device: String, method: &'static str, reason: String },
     /// The disk still does an erasure that began earlier, and neither reads nor writes meanwhile.
     #[error("{device} still erases itself since an earlier wipe; {percent} % is done")]
-    Erasing {
-        /// The disk.
-        device: String,
-        /// How much is done.
-        percent: u64,
-    },
+    Erasing { device: String, percent: u64 },
     /// The disk is locked with a password.
     #[error("{device} cannot be read: {reason}")]
-    Locked {
-        /// The disk.
-        device: String,
-        /// What it answered.
-        reason: String,
-    },
+    Locked { device: String, reason: String },
     /// The disk says that it erased itself, and data is still there.
     #[error("{device} reports that it was erased by {method}, and the data at {offset} is still there")]
     NotErased {
-        /// The disk.
         device: String,
-        /// By which command.
         method: &'static str,
         /// Where, bytes from its start.
         offset: u64,
@@ -304,7 +161,6 @@ pub enum WriteError {
     /// The data read back differs from the data written. Nothing was committed.
     #[error("{device} returned other data than was written to it: the {length} bytes at {offset} differ")]
     ReadBack {
-        /// The disk.
         device: String,
         /// Where, bytes from its start.
         offset: u64,
@@ -313,32 +169,16 @@ pub enum WriteError {
     },
     /// The lease ran out. Nothing was committed.
     #[error("the lease ran out while {device} was being written; nothing was committed")]
-    LeaseExpired {
-        /// The disk.
-        device: String,
-    },
+    LeaseExpired { device: String },
     /// The write was cancelled. Nothing was committed.
     #[error("writing {device} was cancelled; nothing was committed")]
-    Cancelled {
-        /// The disk.
-        device: String,
-    },
+    Cancelled { device: String },
     /// Looking at the machine's disks failed.
     #[error("cannot examine {device}")]
-    Examine {
-        /// The disk.
-        device: String,
-        /// Why.
-        source: DiskError,
-    },
+    Examine { device: String, source: DiskError },
     /// The system could not start a thread or a runtime.
     #[error("cannot start the {what}")]
-    Start {
-        /// Which.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
+    Start { what: &'static str, source: io::Error },
     /// A fault in Landfall itself.
     #[error("a fault in Landfall: {0}")]
     Internal(String),

@@ -27,14 +27,13 @@ pub struct Grown {
 }
 
 /// Why a partition stays as it is.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
     /// The disk's.
     #[error("cannot {action} the disk")]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// Error of the device.
         #[source]
         source: io::Error,
     },

@@ -12,6 +12,7 @@ pub struct Candidate {
 }
 
 /// Not exactly one disk was chosen.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// The selector does not parse.
@@ -28,14 +29,7 @@ pub enum SelectError {
         "{disk} and {other} are two paths to one unit ({identity}); writing to a single path of a multipath unit \
         is refused"
     )]
-    LonePath {
-        /// The disk chosen.
-        disk: String,
-        /// The other path.
-        other: String,
-        /// What both say: their world-wide name, or their serial number where they have none.
-        identity: String,
-    },
+    LonePath { disk: String, other: String, identity: String },
 }
 
 fn describe(candidates: &[Candidate]) -> String {

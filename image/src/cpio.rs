@@ -21,14 +21,13 @@ const S_IFLNK: u32 = 0o120_000;
 const S_IFCHR: u32 = 0o020_000;
 
 /// An archive cannot be written or read.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum CpioError {
     /// A file to be packed cannot be read.
     #[error("cannot read {path} for the archive")]
     Source {
-        /// The file on this machine.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },

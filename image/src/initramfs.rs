@@ -33,6 +33,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
 const DEVICES: &[(&str, u32, u32, u32)] = &[("dev/console", 0o600, 5, 1), ("dev/null", 0o666, 1, 3)];
 
 /// The boot image cannot be packed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// The requested modules are not available.
@@ -47,9 +48,7 @@ pub enum PackError {
     /// The init program is missing.
     #[error("cannot read the init program {path}")]
     Init {
-        /// As given.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },

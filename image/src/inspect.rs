@@ -22,32 +22,27 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const WINDOW_LOG_MAX: u32 = 27;
 
 /// The file cannot be inspected.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// It cannot be read or decompressed to its end.
     #[error("cannot read {path} to its end")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// Error of the system or the decompressor.
         #[source]
         source: io::Error,
     },
     /// It begins like a cpio archive but is damaged.
     #[error("{path} is damaged")]
     Cpio {
-        /// The file.
         path: PathBuf,
-        /// Where and why.
         #[source]
         source: CpioError,
     },
     /// It begins like an index but is not usable.
     #[error("{path} is not a usable index")]
     Index {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: IndexError,
     },

@@ -40,14 +40,13 @@ const MANY_CHUNKS: u64 = 65_536;
 const SECTOR: u64 = 512;
 
 /// The image cannot be packed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// The image cannot be read or decompressed to its end.
     #[error("cannot read the disk image {path}")]
     Input {
-        /// The image.
         path: PathBuf,
-        /// Error of the system or the decompressor.
         #[source]
         source: io::Error,
     },
@@ -57,7 +56,6 @@ pub enum PackError {
     /// It is not a disk image.
     #[error("{path} has {bytes} bytes, which is not a multiple of 512: it is not a disk image, or it is cut short")]
     Unaligned {
-        /// The file.
         path: PathBuf,
         /// Its bytes, decompressed.
         bytes: u64,

@@ -9,84 +9,36 @@ use rustls::{AlertDescription, CertificateError};
 use crate::PinMismatch;
 
 /// No connection to the coordinator.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The name has no address.
     #[error("cannot resolve the coordinator's name {host}")]
-    NameNotResolvable {
-        /// The name.
-        host: String,
-        /// What the resolver said.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    NameNotResolvable { host: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// No process listens there.
     #[error("{address} refuses the connection")]
-    Refused {
-        /// Where.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Refused { address: SocketAddr, source: io::Error },
     /// No route, or no answer.
     #[error("cannot reach {address}")]
-    Unreachable {
-        /// Where.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Unreachable { address: SocketAddr, source: io::Error },
     /// The server's certificate is not signed by a pinned CA.
     #[error("the certificate of the server at {address} is not signed by a pinned CA")]
-    WrongCa {
-        /// Where.
-        address: SocketAddr,
-        /// What is trusted.
-        pinned: Vec<Pin>,
-        /// What the server showed.
-        source: PinMismatch,
-    },
+    WrongCa { address: SocketAddr, pinned: Vec<Pin>, source: PinMismatch },
     /// The CA is right, the certificate is not.
     #[error("the certificate of the server at {address} is refused")]
-    BadCertificate {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: rustls::Error,
-    },
+    BadCertificate { address: SocketAddr, source: rustls::Error },
     /// The server does not accept this agent's certificate.
     #[error("the server at {address} refuses this machine's certificate")]
-    CredentialsRefused {
-        /// Where.
-        address: SocketAddr,
-        /// The alert it sent.
-        source: rustls::Error,
-    },
+    CredentialsRefused { address: SocketAddr, source: rustls::Error },
     /// TLS failed otherwise.
     #[error("no TLS connection to {address}")]
-    Tls {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Tls { address: SocketAddr, source: io::Error },
     /// A step took too long.
     #[error("{step} {address} took longer than {} s", limit.as_secs())]
-    Timeout {
-        /// Which step.
-        step: Step,
-        /// Where.
-        address: String,
-        /// How long it may take.
-        limit: Duration,
-    },
+    Timeout { step: Step, address: String, limit: Duration },
     /// TLS works, HTTP/2 does not.
     #[error("the server at {address} does not speak HTTP/2")]
-    Http2 {
-        /// Where.
-        address: SocketAddr,
-        /// Why, where known.
-        source: Option<tonic::transport::Error>,
-    },
+    Http2 { address: SocketAddr, source: Option<tonic::transport::Error> },
     /// The agent's own key or certificate cannot be used.
     #[error("this agent's key or certificate cannot be used")]
     Credentials(#[source] rustls::Error),

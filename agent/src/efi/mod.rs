@@ -28,20 +28,10 @@ const ESP: [u8; 16] = [0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4
 pub(crate) enum EfiError {
     /// The firmware's variables cannot be read or written.
     #[error("the firmware's boot order cannot be {doing}: {source}")]
-    Variables {
-        /// What failed.
-        doing: &'static str,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Variables { doing: &'static str, source: io::Error },
     /// The disk's table cannot be read.
     #[error("the partition table of {path} cannot be read: {source}")]
-    Disk {
-        /// The disk.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Disk { path: PathBuf, source: io::Error },
 }
 
 /// Whether this machine's boot order is the agent's to change: it was started by UEFI, and the agent is all that runs on it.

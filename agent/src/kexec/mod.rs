@@ -38,18 +38,11 @@ pub(crate) enum Error {
     NoBoot(String),
     /// The command line cannot be handed over.
     #[error("the command line from {from} {what}")]
-    Cmdline {
-        /// Where it comes from.
-        from: String,
-        /// What is wrong with it.
-        what: String,
-    },
+    Cmdline { from: String, what: String },
     /// The running kernel refuses it.
     #[error("{path} of the installed system cannot be loaded")]
     Refused {
-        /// The kernel's path inside the installed system.
         path: String,
-        /// The running kernel's reason.
         #[source]
         source: Refused,
     },

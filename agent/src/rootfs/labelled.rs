@@ -13,30 +13,15 @@ use super::turns::Turns;
 pub(crate) enum NotLabelled {
     /// No file system of the disk has one of the labels.
     #[error("no file system of {disk} has the label {wanted}: {seen}")]
-    Missing {
-        /// The disk.
-        disk: String,
-        /// The labels, as part of a sentence.
-        wanted: String,
-        /// What its partitions have.
-        seen: String,
-    },
+    Missing { disk: String, wanted: String, seen: String },
     /// Several file systems of the disk have the same label.
     #[error("the label {label} is that of {devices}")]
-    Several {
-        /// The label.
-        label: String,
-        /// Their devices.
-        devices: String,
-    },
+    Several { label: String, devices: String },
     /// It cannot be mounted.
     #[error("{device} with the label {label} cannot be mounted")]
     Mount {
-        /// The partition.
         device: String,
-        /// Its label.
         label: String,
-        /// Why not.
         #[source]
         source: io::Error,
     },

@@ -29,9 +29,7 @@ pub(crate) enum ReachError {
     /// Its directory cannot be looked at.
     #[error("cannot look at {path} of the installed system")]
     Look {
-        /// What was looked at.
         path: String,
-        /// Why not.
         #[source]
         source: io::Error,
     },

@@ -35,30 +35,17 @@ pub(super) enum LayerError {
     Size {
         /// As fetched; of a larger one no more than one byte too many is.
         actual: u64,
-        /// As the coordinator says.
         stated: u64,
     },
     /// The kernel refused something.
     #[error("cannot {what}")]
-    Kernel {
-        /// What it was asked for.
-        what: &'static str,
-        /// Its answer.
-        source: io::Error,
-    },
+    Kernel { what: &'static str, source: io::Error },
     /// It does not say what it was made for.
     #[error("the tools layer has no file {}", ToolsManifest::MADE_FOR)]
     Unmarked(#[source] io::Error),
     /// It was made for another machine or another agent.
     #[error("the tools layer was made for {made}, and this machine has {here}")]
-    Other {
-        /// The first that differs.
-        what: MadeFor,
-        /// As the layer says.
-        made: String,
-        /// As it is.
-        here: String,
-    },
+    Other { what: MadeFor, made: String, here: String },
     /// The action was stopped.
     #[error("the action was stopped")]
     Stopped,

@@ -26,12 +26,7 @@ pub(super) enum RelayError {
     NoResult,
     /// It is of another version.
     #[error("the worker of the tools layer ({software}) has protocol revision {theirs}, and this agent has {PROTOCOL}")]
-    OtherRevision {
-        /// Its version.
-        software: String,
-        /// Its revision.
-        theirs: u32,
-    },
+    OtherRevision { software: String, theirs: u32 },
     /// It reported before it was ready.
     #[error("the worker's first report does not say which revision it has")]
     NotReady,

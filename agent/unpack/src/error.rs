@@ -6,59 +6,36 @@ use landfall_api::{ErrorCode, Problem};
 use rustix::io::Errno;
 
 /// An archive was not unpacked. What had been written before stays.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The archive's own bytes could not be had; who gives them knows why.
     #[error("cannot read the archive after {after}")]
-    Read {
-        /// The last entry that was read.
-        after: String,
-        /// What the reader says.
-        source: io::Error,
-    },
+    Read { after: String, source: io::Error },
     /// The archive ends before its end mark.
     #[error("the archive is truncated: it ends in {within}")]
-    Truncated {
-        /// An entry's content, or what comes after an entry.
-        within: String,
-    },
+    Truncated { within: String },
     /// A header cannot be read, so nothing is known of what follows.
     #[error("the archive is damaged at byte {offset}, after {after}: {reason}")]
     Damaged {
         /// Where, bytes from the start of the decompressed archive.
         offset: u64,
-        /// The last entry that was read.
         after: String,
-        /// What is wrong with the header.
         reason: String,
     },
     /// One entry is invalid or unsupported.
     #[error("the entry {entry} is refused: {fault}")]
-    Refused {
-        /// Its name.
-        entry: String,
-        /// Why.
-        fault: Fault,
-    },
+    Refused { entry: String, fault: Fault },
     /// The file system refused one entry.
     #[error("cannot {action} {entry}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// The entry's name.
-        entry: String,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Io { action: String, entry: String, source: io::Error },
     /// The caller asked for an end.
     #[error("unpacking was stopped at {entry}")]
-    Stopped {
-        /// The last entry that was read.
-        entry: String,
-    },
+    Stopped { entry: String },
 }
 
 /// What is wrong with an entry.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A part of its name is `..`.

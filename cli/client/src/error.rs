@@ -3,6 +3,7 @@
 use landfall_api::Problem;
 
 /// A request that failed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The coordinator refused, or answered what this library does not understand.
@@ -10,27 +11,13 @@ pub enum ClientError {
     Problem(Box<Problem>),
     /// No answer.
     #[error("{what}{}", .causes.iter().map(|cause| format!(": {cause}")).collect::<String>())]
-    Unreachable {
-        /// What cannot be reached.
-        what: String,
-        /// Why, as far as known.
-        causes: Vec<String>,
-        /// What to do about it.
-        hint: String,
-    },
+    Unreachable { what: String, causes: Vec<String>, hint: String },
     /// What the caller gave makes no sense together.
     #[error("{0}")]
     Usage(String),
     /// Something on this host failed, such as reading a file.
     #[error("{what}: {cause}")]
-    Local {
-        /// What failed.
-        what: String,
-        /// Why.
-        cause: String,
-        /// What to do about it.
-        hint: String,
-    },
+    Local { what: String, cause: String, hint: String },
 }
 
 impl From<Problem> for ClientError {

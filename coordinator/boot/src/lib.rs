@@ -92,6 +92,7 @@ use self::router_advert::RouterAdverts;
 use self::tftp::{TftpError, TftpService};
 
 /// Why the boot services cannot start or go on.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The configured kernel arguments would not survive iPXE.
@@ -105,12 +106,7 @@ pub enum BootError {
     Tftp(#[from] TftpError),
     /// The plain HTTP port cannot be had.
     #[error("cannot listen for HTTP on {listen}; check whether another program uses the port")]
-    HttpBind {
-        /// The address.
-        listen: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    HttpBind { listen: SocketAddr, source: io::Error },
     /// Accepting connections failed for good.
     #[error("accepting HTTP connections failed")]
     Http(#[source] io::Error),

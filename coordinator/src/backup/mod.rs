@@ -61,18 +61,12 @@ pub struct Member {
 }
 
 /// Why a backup could not be made or restored.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A file failed.
     #[error("cannot {what} {path}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// There is nothing to back up.
     #[error("{0} contains no coordinator's data; use the configuration of a coordinator that has run")]
     Nothing(PathBuf),
@@ -81,42 +75,22 @@ pub enum BackupError {
     Exists(PathBuf),
     /// A file is too large to be one of the coordinator's own.
     #[error("{path} has {bytes} bytes, more than any file of the coordinator; move it out of the data directory")]
-    Foreign {
-        /// Which.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    Foreign { path: PathBuf, bytes: u64 },
     /// The running coordinator refused, or its answer broke off.
     #[error("the running coordinator made no backup: {0}")]
     Refused(String),
     /// The file is not a whole backup.
     #[error("{path} is not a complete backup: {what}; nothing was changed, use another one")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// A newer coordinator made it.
     #[error(
         "{path} was made by version {version}, whose database this version cannot read; nothing was changed, restore \
             with that version"
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// What made it.
-        version: String,
-    },
+    Newer { path: PathBuf, version: String },
     /// What is in the file does not make a coordinator.
     #[error("cannot restore {path}: {why}; nothing was changed")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Unusable { path: PathBuf, why: String },
     /// There is data where the backup is to go.
     #[error("{0} is not empty; use --replace to rename and keep it")]
     NotEmpty(PathBuf),

@@ -20,6 +20,7 @@ use crate::tls::Peer;
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Why the socket could not be made.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// A process answers there.
@@ -27,12 +28,7 @@ pub enum BindError {
     InUse(PathBuf),
     /// The system refused.
     #[error("cannot listen on {path}")]
-    Io {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// A bound socket.

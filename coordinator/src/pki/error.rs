@@ -5,53 +5,31 @@ use std::{io, path::PathBuf};
 use landfall_api::{ErrorCode, Problem};
 
 /// The CA cannot be used, or a certificate cannot be issued.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file or directory cannot be read or written.
     #[error("cannot {doing} {path}")]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// One of the two halves is gone.
     #[error(
         "{path} is missing, but the rest of the certificate authority is there; restore it from a backup. Machines \
             pin this CA. To create a new one, which locks out all machines that know the old one, remove both the pki \
             and the admin directory"
     )]
-    Missing {
-        /// The file that should be there.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// A file is not what it should be.
     #[error("{path} is damaged: {what}; restore it from a backup")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// A file or directory that must not be written over.
     #[error("{path} already exists; use another name, or remove it first")]
-    Exists {
-        /// The file or directory.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// A time that no certificate should last.
     #[error("an operator's certificate must last from one hour to 825 days")]
     Life,
     /// A private key that others may read.
     #[error("other users can read {path} (mode {mode:04o}); run chmod 600 on it, and consider who may have read it")]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     /// A certificate request that cannot be honoured.
     #[error("the certificate request is refused: {0}")]
     Request(String),

@@ -8,82 +8,33 @@ use uuid::Uuid;
 use super::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 
 /// Why a store refused or could not do something.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No such document.
     #[error("there is no {kind} \"{name}\"")]
-    NotFound {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
+    NotFound { kind: Kind, name: String },
     /// A document of that kind and name is there already.
     #[error("the {kind} \"{name}\" already exists")]
-    AlreadyExists {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
+    AlreadyExists { kind: Kind, name: String },
     /// A document of that kind and name is stored that this version cannot read.
     #[error("a stored {kind} \"{name}\" cannot be read by this version, and is not overwritten")]
-    Unreadable {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
+    Unreadable { kind: Kind, name: String },
     /// The document changed since the caller read it.
     #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, but the write states {given}")]
-    Conflict {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-        /// The version stored.
-        stored: u64,
-        /// The version the write named.
-        given: u64,
-    },
+    Conflict { kind: Kind, name: String, stored: u64, given: u64 },
     /// Each try to write a change that is already stored in part met another writer.
     #[error("the {kind} \"{name}\" is being changed without end")]
-    Contended {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
+    Contended { kind: Kind, name: String },
     /// The document is too large.
     #[error("the {kind} \"{name}\" has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
-    TooLarge {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-        /// Its size as JSON.
-        bytes: usize,
-    },
+    TooLarge { kind: Kind, name: String, bytes: usize },
     /// An event skips numbers: one before it is missing.
     #[error("event {got} of workflow {workflow_uid}, action {action_index}, attempt {attempt} skips {expected}")]
-    EventGap {
-        /// The run.
-        workflow_uid: Uuid,
-        /// The action.
-        action_index: u32,
-        /// The attempt.
-        attempt: u32,
-        /// The number that must come next.
-        expected: u64,
-        /// The number that came.
-        got: u64,
-    },
+    EventGap { workflow_uid: Uuid, action_index: u32, attempt: u32, expected: u64, got: u64 },
     /// The workflow has as many events as are kept.
     #[error("workflow {workflow_uid} has reached the limit of {MAX_EVENTS_PER_WORKFLOW} events")]
-    TooManyEvents {
-        /// The run.
-        workflow_uid: Uuid,
-    },
+    TooManyEvents { workflow_uid: Uuid },
     /// The database failed.
     #[error("the database failed")]
     Database(#[from] rusqlite::Error),
@@ -92,37 +43,19 @@ pub enum StoreError {
     Commit(#[source] Arc<rusqlite::Error>),
     /// Another program keeps the write-ahead log from being folded back, and it has reached its bound.
     #[error("the write-ahead log {path} has reached {bytes} bytes: another program reads the database continuously")]
-    WalFull {
-        /// The log.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    WalFull { path: PathBuf, bytes: u64 },
     /// A file beside the database failed.
     #[error("cannot write {path}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A secret's ciphertext does not open: it was altered, or sealed with another key or under another name.
     #[error("cannot decrypt the secret \"{name}\" with this coordinator's key")]
-    Sealed {
-        /// Its name.
-        name: String,
-    },
+    Sealed { name: String },
     /// The system gave no random numbers.
     #[error("the system gave no random numbers")]
     NoRandom,
     /// What is stored does not parse.
     #[error("stored data does not parse: {what}")]
-    Corrupt {
-        /// Which row.
-        what: String,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Corrupt { what: String, source: serde_json::Error },
     /// The store was shut down.
     #[error("the store is shut down")]
     Closed,

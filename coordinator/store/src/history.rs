@@ -71,16 +71,12 @@ impl Change {
 }
 
 /// A watch that cannot go on.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     /// Changes after `asked` are no longer known; list again and watch from there.
     #[error("changes after revision {asked} are no longer kept; list again and watch from the revision of that list")]
-    Expired {
-        /// The revision asked for.
-        asked: u64,
-        /// The oldest revision a watch can begin after.
-        oldest: u64,
-    },
+    Expired { asked: u64, oldest: u64 },
     /// The store was shut down.
     #[error("the store is shut down")]
     Closed,

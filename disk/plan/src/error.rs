@@ -5,6 +5,7 @@ use landfall_api::{ErrorCode, Problem, StorageFault};
 use crate::words::bytes;
 
 /// Why there is no plan.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The layout contradicts itself.
@@ -12,88 +13,31 @@ pub enum PlanError {
     Invalid(StorageFault),
     /// There are more or fewer disks than selectors.
     #[error("the layout names {wanted} disks, and {given} were chosen")]
-    DiskCount {
-        /// By the layout.
-        wanted: usize,
-        /// Chosen.
-        given: usize,
-    },
+    DiskCount { wanted: usize, given: usize },
     /// Two selectors match one disk.
     #[error("two selectors of the layout match disk {disk}")]
-    SameDisk {
-        /// The disk.
-        disk: String,
-    },
+    SameDisk { disk: String },
     /// A disk whose sectors are neither 512 nor 4096 bytes.
     #[error("disk {disk} has sectors of {sector} bytes, which is not supported")]
-    SectorSize {
-        /// The disk.
-        disk: String,
-        /// Bytes.
-        sector: u32,
-    },
+    SectorSize { disk: String, sector: u32 },
     /// A partition that is to stay was not found.
     #[error("disk {disk} has no partition \"{name}\" that could be preserved")]
-    NotKept {
-        /// The disk.
-        disk: String,
-        /// The partition.
-        name: String,
-    },
+    NotKept { disk: String, name: String },
     /// A partition that is to stay is where the new table, its backup or the receipt must be, or in another one.
     #[error("partition \"{name}\" of disk {disk} cannot be preserved: {reason}")]
-    KeptInTheWay {
-        /// The disk.
-        disk: String,
-        /// The partition.
-        name: String,
-        /// Where it lies.
-        reason: &'static str,
-    },
+    KeptInTheWay { disk: String, name: String, reason: &'static str },
     /// Two devices would have one name.
     #[error("{first} and {second} would both be called {name}")]
-    SameName {
-        /// The name.
-        name: String,
-        /// The one.
-        first: String,
-        /// The other.
-        second: String,
-    },
+    SameName { name: String, first: String, second: String },
     /// Disks that cannot be one device, because their sectors have different sizes.
     #[error("{whole} has members with sectors of {one} bytes and of {other}, which is not supported")]
-    MixedSectors {
-        /// The array or the group.
-        whole: String,
-        /// Bytes.
-        one: u32,
-        /// Bytes.
-        other: u32,
-    },
+    MixedSectors { whole: String, one: u32, other: u32 },
     /// The new devices do not fit.
     #[error("{whole} has no room for {name}: it needs {}, and {} are free", bytes(*needs), bytes(*free))]
-    NoRoom {
-        /// The disk or the volume group.
-        whole: String,
-        /// The partition or volume.
-        name: String,
-        /// Bytes.
-        needs: u64,
-        /// Bytes in one piece, beside what stands before it in the layout.
-        free: u64,
-    },
+    NoRoom { whole: String, name: String, needs: u64, free: u64 },
     /// A device is smaller than what is to stand on it.
     #[error("{name} has {}, and {what} needs {} at least", bytes(*size), bytes(*least))]
-    TooSmall {
-        /// The device.
-        name: String,
-        /// What is to stand on it.
-        what: &'static str,
-        /// Bytes.
-        size: u64,
-        /// Bytes.
-        least: u64,
-    },
+    TooSmall { name: String, what: &'static str, size: u64, least: u64 },
 }
 
 impl PlanError {

@@ -103,18 +103,14 @@ impl Chunk {
 }
 
 /// Why there is no index. The caller adds the URL; each text continues "… is not a usable index: ".
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// Over a limit.
     #[error(
         "it has more than {limit} {unit}; pack the image again with larger chunks (--chunk), or state the image's own digest"
     )]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-        /// Of what.
-        unit: &'static str,
-    },
+    TooLarge { limit: u64, unit: &'static str },
     /// Neither of the two kinds.
     #[error(
         "it is neither a manifest of landfall-image pack nor a bmap; state the URL of one, or the image's own digest"
@@ -122,16 +118,7 @@ pub enum IndexError {
     Unknown,
     /// Of a version this program does not know.
     #[error("it is a {kind} of version {version}, but only {known} is supported; {hint}")]
-    Version {
-        /// Which kind.
-        kind: &'static str,
-        /// The version it states.
-        version: String,
-        /// The ones that can be read.
-        known: &'static str,
-        /// What to do.
-        hint: &'static str,
-    },
+    Version { kind: &'static str, version: String, known: &'static str, hint: &'static str },
     /// Well-formed, but not trustworthy or not writable.
     #[error("{0}")]
     Refused(String),

@@ -36,6 +36,7 @@ pub struct SeekTable {
 }
 
 /// There is no seek table to read.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeekTableError {
     /// The file does not end in one.
@@ -43,10 +44,7 @@ pub enum SeekTableError {
     Absent,
     /// It begins before the bytes that were given.
     #[error("the seek table begins earlier: the last {needed} bytes are needed")]
-    Short {
-        /// Bytes from the end of the file that hold all of it.
-        needed: u64,
-    },
+    Short { needed: u64 },
     /// It contradicts itself.
     #[error("the seek table is damaged: {0}")]
     Damaged(&'static str),

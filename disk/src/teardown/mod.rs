@@ -24,18 +24,12 @@ const BUSY_LOOKS: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why disks cannot be freed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     /// Something stands on another disk too, whose data would be lost.
     #[error("{device} stands on {taken} and on {other}, which this action does not take")]
-    Spans {
-        /// What stands there.
-        device: String,
-        /// A disk that is taken.
-        taken: String,
-        /// One that is not.
-        other: String,
-    },
+    Spans { device: String, taken: String, other: String },
     /// It holds the running system.
     #[error("{device} holds the running system")]
     RunningSystem {
@@ -44,28 +38,13 @@ pub enum StopError {
     },
     /// Something that only its own program can stop.
     #[error("{device} stands on {taken}, and stopping {what} is not supported")]
-    Unsupported {
-        /// What stands there.
-        device: String,
-        /// A disk that is taken.
-        taken: String,
-        /// What it is.
-        what: &'static str,
-    },
+    Unsupported { device: String, taken: String, what: &'static str },
     /// Devices stand on each other in a circle: what the kernel showed changed meanwhile.
     #[error("what stands on {taken} changed while it was looked at")]
-    Changed {
-        /// A disk that is taken.
-        taken: String,
-    },
+    Changed { taken: String },
     /// The kernel refuses it.
     #[error("cannot {stop}")]
-    Refused {
-        /// What was to be stopped.
-        stop: Stop,
-        /// Why not.
-        source: io::Error,
-    },
+    Refused { stop: Stop, source: io::Error },
     /// What is active cannot be read: then nothing may be stopped.
     #[error("cannot read what stands on the disks")]
     Unread(#[source] io::Error),

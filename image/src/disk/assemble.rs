@@ -28,6 +28,7 @@ pub const MANIFEST: &str = "disk.json";
 pub const RAW: &str = "disk.img";
 
 /// The disk cannot be assembled.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     /// mke2fs or mtools failed.
@@ -48,11 +49,8 @@ pub enum AssembleError {
     /// A part cannot be copied.
     #[error("cannot {doing} {path}")]
     Io {
-        /// What was being done.
         doing: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },

@@ -113,6 +113,7 @@ impl FileSystem<'_> {
 }
 
 /// A file system cannot be made by mounting it.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// A tool failed.
@@ -121,9 +122,7 @@ pub enum MountError {
     /// A file or directory for it cannot be made.
     #[error("cannot make {path}")]
     File {
-        /// Which.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },

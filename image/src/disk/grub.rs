@@ -41,6 +41,7 @@ const BIOS_MODULES: &[&str] = &["biosdisk", "vga_text"];
 const EFI_MODULES: &[&str] = &["efi_gop", "chain"];
 
 /// GRUB cannot be prepared.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum GrubError {
     /// grub-mkimage failed.
@@ -49,29 +50,20 @@ pub enum GrubError {
     /// A part of GRUB is missing.
     #[error("cannot read {path}; on Debian: apt-get install grub-pc-bin grub-efi-amd64-bin")]
     Missing {
-        /// The file.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// The embedded configuration cannot be written.
     #[error("cannot write {path}")]
     Config {
-        /// The file.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// The image does not have GRUB's format.
     #[error("{what} does not have the format of GRUB 2: {why}")]
-    Shape {
-        /// Which image.
-        what: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
+    Shape { what: &'static str, why: String },
 }
 
 /// The images, ready to be placed.

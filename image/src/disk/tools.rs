@@ -18,27 +18,19 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// A tool failed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// It is missing or cannot be started.
     #[error("cannot run {tool}{}", hint(tool))]
     Start {
-        /// Its name.
         tool: String,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// It ran and failed.
     #[error("{tool} failed ({status}): {complaint}")]
-    Failed {
-        /// Its name.
-        tool: String,
-        /// Its exit status.
-        status: std::process::ExitStatus,
-        /// The end of its standard error.
-        complaint: String,
-    },
+    Failed { tool: String, status: std::process::ExitStatus, complaint: String },
 }
 
 fn hint(tool: &str) -> String {

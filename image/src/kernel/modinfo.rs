@@ -8,23 +8,20 @@ use std::path::{Path, PathBuf};
 use object::{Object, ObjectSection, ReadCache};
 
 /// A module's description cannot be read.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ModInfoError {
     /// The file cannot be read.
     #[error("cannot read {path}")]
     Io {
-        /// The module or index file.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// Not an object file, or one without the section.
     #[error("{path} is not a kernel module")]
     Object {
-        /// The file.
         path: PathBuf,
-        /// Error of the parser.
         #[source]
         source: object::Error,
     },

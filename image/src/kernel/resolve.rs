@@ -7,28 +7,15 @@ use landfall_api::edit_distance;
 use super::{modinfo::canonical, tree::KernelTree};
 
 /// The wanted modules cannot be packed.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// No module and no built-in of that name.
     #[error("kernel {version} has no module \"{name}\"{}", near_list(.near))]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// The kernel's version.
-        version: String,
-        /// Names that look alike, best first.
-        near: Vec<String>,
-    },
+    Unknown { name: String, version: String, near: Vec<String> },
     /// The package is incomplete.
     #[error("module \"{module}\" needs \"{dependency}\", which kernel {version} does not have; the tree is incomplete")]
-    Broken {
-        /// The module that was to be packed.
-        module: String,
-        /// What it depends on.
-        dependency: String,
-        /// The kernel's version.
-        version: String,
-    },
+    Broken { module: String, dependency: String, version: String },
 }
 
 fn near_list(names: &[String]) -> String {

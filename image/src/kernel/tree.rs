@@ -7,14 +7,13 @@ use std::{fs, io};
 use super::modinfo::{self, ModInfo, ModInfoError, canonical};
 
 /// The directory is not an unpacked kernel package.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// A required file cannot be read.
     #[error("cannot read {path}; is this an unpacked linux-image package?")]
     Io {
-        /// The file or directory.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -22,12 +21,7 @@ pub enum TreeError {
     #[error("{root} contains {}; choose one with --kernel-version", if found.is_empty() { "no kernel's \
         modules".to_owned() }
         else { format!("the modules of several kernels ({})", found.join(", ")) })]
-    Version {
-        /// The tree given.
-        root: PathBuf,
-        /// Versions found under lib/modules.
-        found: Vec<String>,
-    },
+    Version { root: PathBuf, found: Vec<String> },
     /// A compressed module, which this packer does not support.
     #[error("{0} is compressed; decompress the package's modules (xz -d, zstd -d) before packing")]
     Compressed(PathBuf),

@@ -13,6 +13,7 @@ use super::elf::Elf;
 use super::packages::{Found, Packages, plain};
 
 /// A part of a layer is missing or unusable.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
     /// No package has them.
@@ -24,18 +25,14 @@ pub enum ContentsError {
     /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// It is damaged.
     #[error("{path} is no usable ELF file")]
     Elf {
-        /// Which.
         path: PathBuf,
-        /// What is wrong.
         #[source]
         source: object::Error,
     },

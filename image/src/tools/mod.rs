@@ -72,6 +72,7 @@ devices {\n\tobtain_device_list_from_udev = 0\n\tuse_devicesfile = 0\n}\n\
 global {\n\tlocking_dir = \"/run/lvm\"\n}\n";
 
 /// The layer cannot be made.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ToolsError {
     /// The requested modules are not available.
@@ -86,11 +87,8 @@ pub enum ToolsError {
     /// A file cannot be read or put in place.
     #[error("cannot {what} {path}")]
     File {
-        /// What was tried.
         what: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },

@@ -11,14 +11,13 @@ const LIBRARIES: &str = "usr/lib";
 const MAX_LINKS: usize = 40;
 
 /// The packages cannot be read.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum PackagesError {
     /// The directory or a part of it.
     #[error("cannot read {path}")]
     Read {
-        /// What.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -27,12 +26,7 @@ pub enum PackagesError {
     Name(PathBuf),
     /// One package in two versions: either could be meant.
     #[error("package {name} is there as {} and as {}; leave only one of them in the directory", versions[0], versions[1])]
-    Two {
-        /// Its name.
-        name: String,
-        /// Both.
-        versions: [String; 2],
-    },
+    Two { name: String, versions: [String; 2] },
     /// There is none.
     #[error("{0} has no unpacked package; unpack each with dpkg-deb -x to a directory PACKAGE_VERSION in it")]
     Empty(PathBuf),

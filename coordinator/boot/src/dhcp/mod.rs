@@ -84,63 +84,30 @@ pub enum Silence {
 }
 
 /// Why the DHCP service cannot start or go on.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum DhcpError {
     /// The configuration lacks something that the mode needs, or contradicts itself.
     #[error("{key}: {what}; {hint}")]
-    Config {
-        /// The key, dotted.
-        key: &'static str,
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: &'static str,
-    },
+    Config { key: &'static str, what: String, hint: &'static str },
     /// A socket cannot be had.
     #[error("cannot listen for DHCP on {interface} port {port}; check for another DHCP server or client on this host")]
-    Bind {
-        /// The interface.
-        interface: String,
-        /// The UDP port.
-        port: u16,
-        /// Why.
-        source: io::Error,
-    },
+    Bind { interface: String, port: u16, source: io::Error },
     /// Another server answers there.
     #[error(
         "another DHCP server, {server}, answers on {interface}; two servers conflict: stop it, or set dhcp.mode = \
             \"proxy\" to work beside it"
     )]
-    OtherServer {
-        /// Its address.
-        server: Ipv4Addr,
-        /// The interface.
-        interface: String,
-    },
+    OtherServer { server: Ipv4Addr, interface: String },
     /// The question whether there is another server could not be asked.
     #[error("cannot check for another DHCP server on {interface}")]
-    Probe {
-        /// The interface.
-        interface: String,
-        /// Why.
-        source: io::Error,
-    },
+    Probe { interface: String, source: io::Error },
     /// The kept leases cannot be read.
     #[error("cannot read the stored leases {path}; correct or remove the file (addresses may then change)")]
-    Leases {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Leases { path: PathBuf, source: io::Error },
     /// Receiving failed for good.
     #[error("receiving DHCP packets on {interface} failed")]
-    Receive {
-        /// The interface.
-        interface: String,
-        /// Why.
-        source: io::Error,
-    },
+    Receive { interface: String, source: io::Error },
 }
 
 /// Answers per second to unknown machines, all of them together.

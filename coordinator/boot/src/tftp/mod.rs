@@ -51,16 +51,12 @@ const STALLED: Duration = Duration::from_secs(8);
 static LINES: Limiter = Limiter::a_second(10);
 
 /// Why the TFTP service cannot start or go on.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum TftpError {
     /// The port cannot be had.
     #[error("cannot listen for TFTP on {listen}; check for another TFTP server, and check the process's rights")]
-    Bind {
-        /// The address.
-        listen: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Bind { listen: SocketAddr, source: io::Error },
     /// Receiving failed for good.
     #[error("receiving TFTP requests failed")]
     Receive(#[source] io::Error),

@@ -48,32 +48,18 @@ pub struct CallAnswer {
 }
 
 /// There is no answer. No header and no body is ever in it.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The URL, the access or a header cannot be used.
     #[error("cannot call {url}: {reason}")]
-    Unusable {
-        /// Without its query.
-        url: String,
-        /// Why.
-        reason: String,
-    },
+    Unusable { url: String, reason: String },
     /// The server cannot be reached, or broke the connection.
     #[error("{url} does not answer: {reason}")]
-    NoAnswer {
-        /// Without its query.
-        url: String,
-        /// Why.
-        reason: String,
-    },
+    NoAnswer { url: String, reason: String },
     /// The server is not trusted, or redirects to where no request goes.
     #[error("{url} cannot be called: {reason}")]
-    Refused {
-        /// Without its query.
-        url: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { url: String, reason: String },
     /// It was stopped.
     #[error("the call was stopped")]
     Cancelled,
