@@ -62,11 +62,12 @@ pub struct IdentitySpec {
 }
 
 /// One word for people, derived from the conditions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum MachinePhase {
     /// Seen on the network, without a person's document.
     Discovered,
     /// Described, not installed by Landfall.
+    #[default]
     Available,
     /// An install is requested or running.
     Provisioning,
@@ -84,7 +85,7 @@ pub enum MachinePhase {
 
 /// What the coordinator has seen of a machine.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
     /// Derived from the conditions, for people.

@@ -135,22 +135,26 @@ impl Client {
         ClientError::Problem(problem)
     }
 
+    /// An answer, or its failure with a hint.
+    async fn or_hint<T>(
+        &self, kind: Kind, name: &str, answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        match answer.await {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
     /// One document.
     pub async fn get(&self, kind: Kind, name: &str) -> Result<Document, ClientError> {
         let path = format!("{}/{}", kind.plural(), segment(name)?);
-        match self.answer(self.request(Method::GET, &path)).await {
-            Ok(tree) => document(tree),
-            Err(failure) => Err(self.hinted(kind, name, failure).await),
-        }
+        document(self.or_hint(kind, name, self.answer(self.request(Method::GET, &path))).await?)
     }
 
     /// Deletes a document and answers what it was.
     pub async fn delete(&self, kind: Kind, name: &str) -> Result<Document, ClientError> {
         let path = format!("{}/{}", kind.plural(), segment(name)?);
-        match self.answer(self.request(Method::DELETE, &path)).await {
-            Ok(tree) => document(tree),
-            Err(failure) => Err(self.hinted(kind, name, failure).await),
-        }
+        document(self.or_hint(kind, name, self.answer(self.request(Method::DELETE, &path))).await?)
     }
 
     /// Requests an operation on a document: `POST …/machines/node-1/adopt`.
@@ -160,10 +164,7 @@ impl Client {
             Some(body) => request.json(body),
             None => request,
         };
-        match self.answer(request).await {
-            Ok(answer) => Ok(answer),
-            Err(failure) => Err(self.hinted(kind, name, failure).await),
-        }
+        self.or_hint(kind, name, self.answer(request)).await
     }
 
     /// Reads a path of the API; returns each line or each item of the response.
@@ -188,10 +189,7 @@ impl Client {
     /// The changes of a document, oldest first; only the newest `limit` changes if a limit is given.
     pub async fn history(&self, kind: Kind, name: &str, limit: Option<usize>) -> Result<Vec<Value>, ClientError> {
         let query = limit.map(|limit| format!("?limit={limit}")).unwrap_or_default();
-        match self.rows(&format!("{}/{}/history{query}", kind.plural(), segment(name)?)).await {
-            Ok(rows) => Ok(rows),
-            Err(failure) => Err(self.hinted(kind, name, failure).await),
-        }
+        self.or_hint(kind, name, self.rows(&format!("{}/{}/history{query}", kind.plural(), segment(name)?))).await
     }
 
     /// Applies a document; with `dry_run` it is only checked.
@@ -209,20 +207,14 @@ impl Client {
     /// What happened to a machine or a workflow, oldest first.
     pub async fn events(&self, kind: Kind, name: &str) -> Result<Lines<EventRecord>, ClientError> {
         let path = format!("{}/{}/events", kind.plural(), segment(name)?);
-        match self.lines(self.request(Method::GET, &path)).await {
-            Ok(lines) => Ok(lines),
-            Err(failure) => Err(self.hinted(kind, name, failure).await),
-        }
+        self.or_hint(kind, name, self.lines(self.request(Method::GET, &path))).await
     }
 
     /// Log lines of a workflow.
     pub async fn logs(&self, workflow: &str, query: &[(&str, String)]) -> Result<Lines<LogRecord>, ClientError> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let path = format!("workflows/{}/logs?{}", segment(workflow)?, query.join("&"));
-        match self.lines(self.request(Method::GET, &path)).await {
-            Ok(lines) => Ok(lines),
-            Err(failure) => Err(self.hinted(Kind::Workflow, workflow, failure).await),
-        }
+        self.or_hint(Kind::Workflow, workflow, self.lines(self.request(Method::GET, &path))).await
     }
 
     pub(crate) async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {

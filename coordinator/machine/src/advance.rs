@@ -71,7 +71,7 @@ fn takes_in_late(step: &mut Step<'_>, of: Which, events: &[(u64, EventRecord)]) 
         return;
     }
     let (applied, mut changed) = (status.applied, false);
-    let machine = step.state.machine.status.get_or_insert_with(derive::new_machine_status);
+    let machine = step.state.machine.status.get_or_insert_default();
     for (_, record) in events.iter().filter(|(position, _)| *position > applied) {
         let (disk, receipt) = match &record.body {
             EventBody::ReceiptWritten { receipt }

@@ -70,7 +70,7 @@ impl<'l> Step<'l> {
     /// Sets a condition of the machine.
     pub(crate) fn sets(&mut self, kind: ConditionType, holds: bool, reason: Reason, message: impl Into<String>) {
         let at = (self.now.wall, self.state.machine.metadata.generation);
-        let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
+        let status = self.state.machine.status.get_or_insert_default();
         derive::set(&mut status.conditions, kind, holds, reason, message, at);
         self.stores_machine();
     }

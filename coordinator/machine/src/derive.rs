@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, EnrolmentStatus, Machine, MachinePhase,
-    MachineStatus, Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, Machine, MachinePhase, MachineStatus,
+    Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
 use crate::run::policy::MAX_WIPED;
@@ -49,30 +49,10 @@ pub fn held(conditions: &[Condition]) -> Option<&Condition> {
     HOLDS.iter().find_map(|kind| find(conditions, kind).filter(|c| c.status == ConditionStatus::True))
 }
 
-/// A status nothing is known for yet.
-pub fn new_machine_status() -> MachineStatus {
-    MachineStatus {
-        phase: MachinePhase::Available,
-        conditions: Vec::new(),
-        facts: None,
-        receipts: Vec::new(),
-        wiped: Vec::new(),
-        adopted: None,
-        enrolment: EnrolmentStatus::default(),
-        workflow: None,
-        epoch: 0,
-        session: None,
-        last_heard: None,
-        agent_peak_rss_bytes: None,
-        enrolled_boottime_ms: None,
-        agent: None,
-    }
-}
-
 /// Brings the receipts that a machine is believed to carry in line with a step of its run.
 pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
     let (Some(uid), Some(run)) = (workflow.metadata.uid, &workflow.status) else { return };
-    let status = machine.status.get_or_insert_with(new_machine_status);
+    let status = machine.status.get_or_insert_default();
     if workflow.spec.purpose == Purpose::Deprovision && run.phase == WorkflowPhase::Succeeded {
         status.receipts.clone_from(&run.expected_receipts);
     }
@@ -110,7 +90,7 @@ pub fn wiped(machine: &mut Machine, workflow: &Workflow) {
     if run.wiped.is_empty() {
         return;
     }
-    let kept = &mut machine.status.get_or_insert_with(new_machine_status).wiped;
+    let kept = &mut machine.status.get_or_insert_default().wiped;
     let name = &workflow.metadata.name;
     kept.retain(|known| known.workflow != *name);
     kept.extend(run.wiped.iter().map(|one| WipeReport { workflow: name.clone(), ..one.clone() }));
@@ -121,7 +101,7 @@ pub fn wiped(machine: &mut Machine, workflow: &Workflow) {
 pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
     let at = (now, machine.metadata.generation);
     wanted(machine, at);
-    let status = machine.status.get_or_insert_with(new_machine_status);
+    let status = machine.status.get_or_insert_default();
     match workflow.and_then(|w| Some((w, w.status.as_ref()?))) {
         Some((workflow, run)) => {
             progressing(status, workflow, run, at);
@@ -135,7 +115,7 @@ pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Times
 /// What the machine's `spec` asks for, as conditions. `at`: also the generation that `spec` has, or is about to get.
 pub fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
     let (management, maintenance) = (machine.spec.management, machine.spec.maintenance);
-    let conditions = &mut machine.status.get_or_insert_with(new_machine_status).conditions;
+    let conditions = &mut machine.status.get_or_insert_default().conditions;
     match management {
         Management::Managed => set(conditions, Type::Managed, true, Reason::Managed, "it is installed on request", at),
         Management::External => {
@@ -313,7 +293,7 @@ mod tests {
             write.outcome = Some(if left_out { ActionOutcome::left_out() } else { ActionOutcome::done() });
             let run =
                 WorkflowStatus { phase: WorkflowPhase::Succeeded, actions: vec![write], ..WorkflowStatus::default() };
-            let mut status = new_machine_status();
+            let mut status = MachineStatus::default();
             status.receipts.extend(receipt.map(|state| DiskReceipt {
                 disk: DiskId::default(),
                 receipt: Receipt {

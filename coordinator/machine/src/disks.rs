@@ -56,13 +56,13 @@ pub(crate) fn take_in(
 
 /// The agent still scans its buses.
 pub(crate) fn note_scanning(machine: &mut Machine, at: (Timestamp, u64)) {
-    let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+    let conditions = &mut machine.status.get_or_insert_default().conditions;
     let message = "the agent scans its buses; nothing is assigned before it knows every disk";
     derive::set(conditions, Type::DisksKnown, false, Reason::Scanning, message, at);
 }
 
 fn note_unreadable(machine: &mut Machine, report: &DiskReport, at: (Timestamp, u64)) {
-    let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+    let conditions = &mut machine.status.get_or_insert_default().conditions;
     if !report.unreadable.is_empty() {
         let disks: Vec<String> =
             report.unreadable.iter().map(|unread| format!("{} ({})", unread.disk.name, unread.reason)).collect();
@@ -106,8 +106,8 @@ mod tests {
 
     /// Its disk "a" was installed.
     fn installed() -> Machine {
-        let mut status = derive::new_machine_status();
-        status.receipts = vec![receipt("a")];
+        let mut status =
+            landfall_api::MachineStatus { receipts: vec![receipt("a")], ..landfall_api::MachineStatus::default() };
         let at = (Timestamp::UNIX_EPOCH, 1);
         derive::set(&mut status.conditions, Type::Provisioned, true, Reason::PhonedHome, "up", at);
         Machine {

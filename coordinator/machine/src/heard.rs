@@ -4,7 +4,6 @@ use landfall_api::{ConditionType as Type, Reason, message::Vitals};
 
 use crate::connect::connect;
 use crate::context::Step;
-use crate::derive;
 use crate::effect::{Effect, Refusal, Tell, Which};
 use crate::epoch::Epoch;
 
@@ -28,7 +27,7 @@ pub(crate) fn heartbeat(step: &mut Step<'_>, epoch: Epoch, vitals: Vitals) -> Re
         step.send(Tell::LeaseRenewal { epoch, lease: limits.lease, counts_from: Some(vitals.uptime) });
     }
     if beat.noted {
-        let status = step.state.machine.status.get_or_insert_with(derive::new_machine_status);
+        let status = step.state.machine.status.get_or_insert_default();
         status.last_heard = Some(now.wall);
         status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(vitals.peak_rss_bytes));
         step.sets(Type::Connected, true, Reason::Heard, "the agent is connected");
@@ -44,7 +43,7 @@ pub(crate) fn closed(step: &mut Step<'_>, epoch: Epoch, why: &str) {
     session.silent = true;
     let heard = now.wall_at(session.heard);
     step.effects.push(Effect::LeaveQueue);
-    step.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
+    step.state.machine.status.get_or_insert_default().last_heard = Some(heard);
     step.sets(Type::Connected, false, Reason::Disconnected, why);
 }
 
@@ -63,6 +62,6 @@ pub(crate) fn notes_silence(step: &mut Step<'_>) {
         return;
     }
     let heard = now.wall_at(session.heard);
-    step.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
+    step.state.machine.status.get_or_insert_default().last_heard = Some(heard);
     step.sets(Type::Connected, false, Reason::Silent, format!("the agent has not been heard since {heard}"));
 }

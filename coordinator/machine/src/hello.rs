@@ -104,7 +104,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
     let (now, horizon) = (step.now.wall, step.limits.horizon);
     let (machine, workflow) = (&mut step.state.machine, step.state.newest.as_deref());
     let at = (now, machine.metadata.generation);
-    machine.status.get_or_insert_with(derive::new_machine_status);
+    machine.status.get_or_insert_default();
     restore::judge_epoch(machine, hello, workflow, at);
     let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
     let same_boot = holder.is_some_and(|holder| holder.boot_id == hello.boot_id && !holder.scanning);
@@ -115,7 +115,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
         let report = DiskReport { generation: 0, disks, receipts, unreadable: hello.unreadable.clone() };
         disks::take_in(machine, &Found { report: &report, known, same_boot }, workflow, &horizon, at);
     }
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     let conditions = &mut status.conditions;
     derive::set(conditions, Type::Connected, true, Reason::Hello, "the agent is connected", at);
     // Of two computers one holds the session now, and that settles it. A token or an identity that some other computer

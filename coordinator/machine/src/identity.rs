@@ -23,7 +23,7 @@ pub fn has_this_alarm(machine: &Machine, reason: &Reason, message: &str) -> bool
 /// place: the next hello settles it, and the other is evidence that only a person clears.
 pub fn alarm(machine: &mut Machine, reason: Reason, message: String, now: Timestamp) {
     let at = (now, machine.metadata.generation);
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     let known = derive::find(&status.conditions, &Type::IdentityAmbiguous);
     let lasts =
         known.is_some_and(|known| known.status == ConditionStatus::True && known.reason != Reason::TwoComputers);
@@ -38,7 +38,7 @@ pub fn await_approval(machine: &mut Machine, waiting: Vec<WaitingKey>, now: Time
     let at = (now, machine.metadata.generation);
     let name = &machine.metadata.name;
     let message = format!("compare the fingerprint on the console, then: landfall approve {name} FINGERPRINT");
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     status.enrolment.waiting = waiting;
     derive::set(&mut status.conditions, Type::AwaitingApproval, true, Reason::KeyWaits, message, at);
 }
@@ -46,7 +46,7 @@ pub fn await_approval(machine: &mut Machine, waiting: Vec<WaitingKey>, now: Time
 /// A person approved a key, and no other waits any more.
 pub fn approve(machine: &mut Machine, approved: ApprovedKey, workflow: Option<&Workflow>) {
     let (now, generation) = (approved.at, machine.metadata.generation);
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     let message = format!("by {}", approved.by);
     status.enrolment.waiting.clear();
     status.enrolment.approved = Some(approved);

@@ -130,7 +130,7 @@ pub fn discovered(facts: &MachineFacts, now: Timestamp) -> MachineStatus {
         phase: MachinePhase::Discovered,
         facts: Some(facts.clone().into()),
         enrolment: EnrolmentStatus { discovered_at: Some(now), ..EnrolmentStatus::default() },
-        ..derive::new_machine_status()
+        ..MachineStatus::default()
     }
 }
 
@@ -177,7 +177,7 @@ pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
 /// A workflow was asked for: the machine's document names it. A person who said `--force` ends the holds.
 pub fn take_up(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
     let at = (now, machine.metadata.generation);
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     status.workflow = Some(workflow.metadata.name.clone());
     if let Some(by) = workflow.spec.authority.as_ref().filter(|by| by.force) {
         let message = format!("{} said --force, {}", by.person, by.at);
@@ -187,7 +187,7 @@ pub fn take_up(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
 }
 
 pub(crate) fn end_holds(machine: &mut Machine, reason: &Reason, message: &str, at: (Timestamp, u64)) {
-    let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+    let conditions = &mut machine.status.get_or_insert_default().conditions;
     for kind in derive::HOLDS {
         if derive::find(conditions, &kind).is_some() {
             derive::set(conditions, kind, false, reason.clone(), message, at);
@@ -234,7 +234,7 @@ mod tests {
             receipt(2, 2, ReceiptState::Done, 20),
             receipt(3, 0, ReceiptState::Intent, 30),
         ];
-        machine.status = Some(MachineStatus { receipts, ..derive::new_machine_status() });
+        machine.status = Some(MachineStatus { receipts, ..MachineStatus::default() });
         assert_eq!(installed_by(&machine, None), Some((Uuid::from_u128(2), None)));
         // Run 2 took over run 1, which had written the system; it laid out a disk for data.
         let action = |json: serde_json::Value| serde_json::from_value::<landfall_api::Action>(json).unwrap();

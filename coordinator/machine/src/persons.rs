@@ -168,7 +168,7 @@ pub(crate) fn adopt(step: &mut Step<'_>, by: &Authority) -> Result<(), Refusal> 
     make_way(step, Some(&by))?;
     let (now, generation) = (step.now.wall, step.state.machine.metadata.generation);
     let machine = &mut step.state.machine;
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     if let Some(session) = &step.state.session {
         status.receipts.clone_from(&session.receipts);
     }
@@ -176,7 +176,7 @@ pub(crate) fn adopt(step: &mut Step<'_>, by: &Authority) -> Result<(), Refusal> 
     status.adopted = Some(by);
     derive::set(&mut status.conditions, Type::Provisioned, true, Reason::Adopted, &message, (now, generation));
     life::end_holds(machine, &Reason::Adopted, &message, (now, generation));
-    let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+    let conditions = &mut machine.status.get_or_insert_default().conditions;
     if derive::holds(conditions, &Type::IdentityAmbiguous) {
         derive::set(conditions, Type::IdentityAmbiguous, false, Reason::Adopted, &message, (now, generation));
     }

@@ -35,7 +35,7 @@ pub(crate) fn take_in(
     let open = workflow.filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()));
     let newer = open.and_then(|run| restore::newer(horizon, receipts, found.same_boot, run));
     let uid = machine.metadata.uid;
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     // Taken over as it was, and nothing asked for since: what was there then is as it should be.
     let adopted = status.adopted.as_ref().filter(|_| open.is_none()).map(|by| by.at);
     let unknown = receipts.iter().zip(found.known).find(|(found, known)| {

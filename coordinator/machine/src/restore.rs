@@ -157,7 +157,7 @@ pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &
     };
     let message = format!("{}, and workflow \"{name}\" {what}, else landfall cancel {name}", horizon.words());
     let at = (now, machine.metadata.generation);
-    let machine_status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let machine_status = machine.status.get_or_insert_default();
     derive::put(&mut machine_status.conditions, Type::StoreBehind, status, reason, &message, at);
     derive::phase(machine);
     true
@@ -175,7 +175,7 @@ pub(crate) fn mark_events_missing(machine: &mut Machine, workflow: &Workflow, no
             new one, or landfall cancel {run}"
     );
     let at = (now, machine.metadata.generation);
-    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    let status = machine.status.get_or_insert_default();
     derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EventsMissing, message, at);
     derive::phase(machine);
 }
@@ -220,7 +220,7 @@ mod tests {
 
     /// Its newest session is of boot "a".
     fn machine() -> Machine {
-        let mut status = derive::new_machine_status();
+        let mut status = landfall_api::MachineStatus::default();
         let holder = SessionHolder {
             boot_id: "a".into(),
             disks: Vec::new(),

@@ -226,7 +226,7 @@ mod tests {
     use landfall_api::SessionHolder;
 
     use super::*;
-    use crate::{Horizon, derive};
+    use crate::Horizon;
 
     const LIMITS: Limits = Limits {
         lease: Duration::from_secs(60),
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_remembered_session_is_waited_for_from_the_start() {
         let remembered_for = |leased, lease: Option<u64>| {
-            let mut status = derive::new_machine_status();
+            let mut status = landfall_api::MachineStatus::default();
             assert!(Session::remembered(&status, &LIMITS).is_none());
             let holder = SessionHolder {
                 boot_id: "a".into(),

@@ -245,14 +245,19 @@ fn limits(action: &Action) -> (Duration, Retry) {
     (policy::timeout(action), retry)
 }
 
+const CORRECT: &str = "correct the template, then provision again";
+
+/// A part of a pinned action that its secrets or parameters leave without a meaning.
+fn invalid(part: &str, action: &str, field: &str, error: &dyn std::error::Error) -> Problem {
+    Problem::new(ErrorCode::InvalidDocument, format!("the {part} of action \"{action}\" is invalid"))
+        .caused_by(error)
+        .at(format!("{action}.{field}"))
+        .hint(CORRECT)
+}
+
 fn write_file(spec: WriteFileSpec, secret: bool, action: &str) -> Result<WriteFile, Problem> {
     // `validate_actions` saw to that when the list was pinned.
-    spec.resolved(secret).map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the file of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.writeFile"))
-            .hint("correct the template, then provision again")
-    })
+    spec.resolved(secret).map_err(|error| invalid("file", action, "writeFile", &error))
 }
 
 fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Problem> {
@@ -262,55 +267,33 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
-            .hint("correct the template, then provision again")
+            .hint(CORRECT)
     })
 }
 
 fn http(spec: HttpSpec, shown: &ActionSpec, action: &str) -> Result<Http, Problem> {
     let without = HttpSpec::default();
     let shown = if let ActionSpec::Http(shown) = shown { shown } else { &without };
-    spec.resolved(shown).map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the call of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.http"))
-            .hint("correct the template, then provision again")
-    })
+    spec.resolved(shown).map_err(|error| invalid("call", action, "http", &error))
 }
 
 fn wait(spec: WaitSpec, action: &str) -> Result<Wait, Problem> {
-    spec.resolved().map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the wait of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.wait"))
-            .hint("correct the template, then provision again")
-    })
+    spec.resolved().map_err(|error| invalid("wait", action, "wait", &error))
 }
 
 fn run_container(spec: RunContainerSpec, shown: &ActionSpec, action: &str) -> Result<RunContainer, Problem> {
     let without = RunContainerSpec::default();
     let shown = if let ActionSpec::RunContainer(shown) = shown { shown } else { &without };
-    spec.resolved(shown).map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the container of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.runContainer"))
-            .hint("correct the template, then provision again")
-    })
+    spec.resolved(shown).map_err(|error| invalid("container", action, "runContainer", &error))
 }
 
 fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
-    spec.resolved().map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the archive of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.unpack"))
-            .hint("correct the template, then provision again")
-    })
+    spec.resolved().map_err(|error| invalid("archive", action, "unpack", &error))
 }
 
 fn ignition(spec: IgnitionSpec, action: &str) -> Result<Ignition, Problem> {
     spec.resolved().map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the Ignition config of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.ignition"))
+        invalid("Ignition config", action, "ignition", &error)
             .hint("write the config as a mapping, in which secrets are quoted, then provision again")
     })
 }
@@ -328,10 +311,7 @@ fn write_image(spec: WriteImageSpec, action: &str) -> Result<WriteImage, Problem
     let WriteImageSpec { disk, image, keep, verify } = spec;
     // `validate_actions` saw to that when the list was pinned.
     let image = ImageSource::try_from(image).map_err(|error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("the image of action \"{action}\" is invalid"))
-            .caused_by(&error)
-            .at(format!("{action}.writeImage.image"))
-            .hint("mend the template, then provision again")
+        invalid("image", action, "writeImage.image", &error).hint("mend the template, then provision again")
     })?;
     Ok(WriteImage { disk, image, keep, read_back: verify == Verify::ReadBack })
 }

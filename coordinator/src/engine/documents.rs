@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use landfall_api::{ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
+use landfall_api::{
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, MachineStatus, Management, Problem, Template,
+};
 
 use landfall_machine::{Input, derive, is_open, life::busy};
 use landfall_store::StoreError;
@@ -309,7 +311,7 @@ fn merge(applied: Document, stored: Option<&Document>) -> Document {
             (metadata.uid, metadata.creation_timestamp) = (None, None);
             (metadata.generation, metadata.resource_version) = (0, 0);
             match &mut new {
-                Document::Machine(machine) => machine.status = Some(derive::new_machine_status()),
+                Document::Machine(machine) => machine.status = Some(MachineStatus::default()),
                 Document::Template(template) => template.status = None,
                 Document::Workflow(workflow) => workflow.status = None,
                 Document::Secret(secret) => secret.status = None,

@@ -67,13 +67,6 @@ pub(super) async fn preview(
     Ok(Json(coordinator.engine.requests().preview(&machine, request).await?))
 }
 
-pub(super) async fn adopt(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
-) -> Result<Json<Shared<Machine>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().adopt(&machine, authority).await?))
-}
-
 pub(super) async fn detach(
     operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
 ) -> Result<Json<DetachResponse<Document>>, Refusal> {
@@ -82,44 +75,26 @@ pub(super) async fn detach(
     Ok(Json(DetachResponse { object, stays }))
 }
 
-pub(super) async fn cancel(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().cancel(&workflow, authority).await?))
+/// Handlers of the verbs that take a name alone: each calls the engine's request of the same name and answers the document.
+macro_rules! verbs {
+    ($($verb:ident: $document:ty;)*) => {$(
+        pub(super) async fn $verb(
+            operator: Operator,
+            State(coordinator): State<Arc<Coordinator>>,
+            Path(name): Path<String>,
+        ) -> Result<Json<Shared<$document>>, Refusal> {
+            let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+            Ok(Json(coordinator.engine.requests().$verb(&name, authority).await?))
+        }
+    )*};
 }
 
-pub(super) async fn pause(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().pause(&workflow, authority).await?))
-}
-
-pub(super) async fn resume(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().resume(&workflow, authority).await?))
-}
-
-pub(super) async fn confirm(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().confirm(&workflow, authority).await?))
-}
-
-pub(super) async fn confirm_identity(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
-) -> Result<Json<Shared<Machine>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().confirm_identity(&machine, authority).await?))
-}
-
-pub(super) async fn retry(
-    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(workflow): Path<String>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.requests().retry(&workflow, authority).await?))
+verbs! {
+    adopt: Machine;
+    cancel: Workflow;
+    pause: Workflow;
+    resume: Workflow;
+    confirm: Workflow;
+    confirm_identity: Machine;
+    retry: Workflow;
 }

@@ -70,10 +70,6 @@ impl Pki {
     pub fn ca_der(&self) -> &CertificateDer<'static> {
         self.ca.certificate()
     }
-    /// The CA's certificate, PEM.
-    pub fn ca_pem(&self) -> &str {
-        self.ca.pem()
-    }
     /// The server's own certificate, renewed as it ages.
     pub fn server(&self) -> Arc<ServerCertificates> {
         self.server.clone()

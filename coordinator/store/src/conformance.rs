@@ -4,8 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    API_VERSION, Document, EnrolmentStatus, HistoryOperation, Kind, Machine, MachinePhase, MachineSpec, MachineStatus,
-    Metadata, Shared,
+    API_VERSION, Document, HistoryOperation, Kind, Machine, MachinePhase, MachineSpec, MachineStatus, Metadata, Shared,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -21,25 +20,6 @@ pub(super) fn machine(name: &str) -> Document {
         spec: MachineSpec::default(),
         status: None,
     })
-}
-
-pub(super) fn machine_status() -> MachineStatus {
-    MachineStatus {
-        phase: MachinePhase::Available,
-        conditions: Vec::new(),
-        facts: None,
-        receipts: Vec::new(),
-        wiped: Vec::new(),
-        adopted: None,
-        enrolment: EnrolmentStatus::default(),
-        workflow: None,
-        epoch: 0,
-        session: None,
-        last_heard: None,
-        agent_peak_rss_bytes: None,
-        enrolled_boottime_ms: None,
-        agent: None,
-    }
 }
 
 pub(super) fn with_serial(document: &Document, serial: &str) -> Document {
@@ -202,7 +182,7 @@ async fn counts_follow_every_change() {
         documents.create(machine("m1")).await.unwrap();
         let Document::Machine(mut second) = documents.create(machine("m2")).await.unwrap() else { panic!() };
         assert_eq!(counts().await, (2, 0, "Unknown=2".into()));
-        second.status = Some(machine_status());
+        second.status = Some(MachineStatus::default());
         let Document::Machine(mut second) = documents.update(second.into()).await.unwrap() else { panic!() };
         assert_eq!(counts().await, (2, 0, "Available=1 Unknown=1".into()));
         second.status.as_mut().unwrap().phase = MachinePhase::Held;
@@ -322,7 +302,7 @@ async fn history_tells_who_changed_what_and_outlives_the_document() {
         let second = actor::acting("bob", documents.update(with_serial(&first, "A"))).await.unwrap();
         // A status is the engine's, and changes all the time: not history.
         let Document::Machine(mut heard) = second.clone() else { panic!("a machine") };
-        heard.status = Some(machine_status());
+        heard.status = Some(MachineStatus::default());
         heard.status.as_mut().unwrap().epoch = 7;
         let heard = documents.update(Document::Machine(heard)).await.unwrap();
         let Document::Machine(mut quiet) = heard else { panic!("a machine") };

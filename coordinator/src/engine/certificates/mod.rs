@@ -10,7 +10,6 @@ use landfall_edge::gate::{Limiters, Rate};
 use uuid::Uuid;
 
 use super::{alarms::Alarms, fleet::Fleet, identities::Identities};
-use landfall_machine::derive;
 
 use super::enrolments::Enrolled;
 use crate::tls::MachineCert;
@@ -89,7 +88,7 @@ impl Certificates {
         let machine = self
             .fleet
             .mutate_machine(name, |machine| {
-                let enrolment = &mut machine.status.get_or_insert_with(derive::new_machine_status).enrolment;
+                let enrolment = &mut machine.status.get_or_insert_default().enrolment;
                 enrolment.certificates.retain(|known| known.expires > now);
                 let excess = (enrolment.certificates.len() + 1).saturating_sub(MAX_LISTED);
                 enrolment.certificates.drain(..excess);
@@ -146,7 +145,7 @@ impl Certificates {
         let machine = self
             .fleet
             .mutate_machine(name, |machine| {
-                let status = machine.status.get_or_insert_with(derive::new_machine_status);
+                let status = machine.status.get_or_insert_default();
                 let enrolment = &mut status.enrolment;
                 enrolment.certificates.clear();
                 enrolment.waiting.clear();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::message::EnrollRequest;
 use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, Shared, WaitingKey};
-use landfall_machine::{derive, identity};
+use landfall_machine::identity;
 
 use super::{super::identities::undescribed, Asker, Enrolment, Enrolments};
 use landfall_edge::gate::origin;
@@ -98,8 +98,7 @@ impl Enrolments {
                     // its own session count.
                     let takes_facts = news != Standing::NoRoom && undescribed(machine);
                     if takes_facts && let Some(facts) = &request.facts {
-                        machine.status.get_or_insert_with(derive::new_machine_status).facts =
-                            Some((**facts).clone().into());
+                        machine.status.get_or_insert_default().facts = Some((**facts).clone().into());
                     }
                     identity::await_approval(machine, after.clone(), now);
                 })

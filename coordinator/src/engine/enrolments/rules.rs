@@ -15,7 +15,6 @@ use super::super::identities::{facts_of, undescribed};
 use super::super::internal;
 use super::super::requests::RULE_LABEL;
 use super::{Asker, Enrolments};
-use landfall_machine::derive;
 use landfall_store::audit::Note;
 
 /// What stands for a run while it is being started, so that a crash in between starts no second one.
@@ -70,8 +69,7 @@ impl Enrolments {
                     for (key, value) in &rule.spec.labels {
                         machine.metadata.labels.entry(key.clone()).or_insert_with(|| value.clone());
                     }
-                    machine.status.get_or_insert_with(derive::new_machine_status).enrolment.rule =
-                        Some(applied.clone());
+                    machine.status.get_or_insert_default().enrolment.rule = Some(applied.clone());
                 })
                 .await?;
             self.count_applied(&rule).await;

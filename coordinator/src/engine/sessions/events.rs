@@ -5,7 +5,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use landfall_api::message::{EventBody, EventRecord, PhoneHomeReport};
 use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow};
 use landfall_machine::run::{MAX_INTERRUPTIONS, policy};
-use landfall_machine::{Epoch, Input, MachineState, Which, derive};
+use landfall_machine::{Epoch, Input, MachineState, Which};
 use uuid::Uuid;
 
 use landfall_edge::metrics::metrics;
@@ -164,7 +164,7 @@ impl Sessions {
         let (name, facts) = (self.fleet.machine_name(machine_uid)?, Shared::from(facts));
         self.fleet
             .mutate_machine(&name, |machine| {
-                machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(facts.clone());
+                machine.status.get_or_insert_default().facts = Some(facts.clone());
             })
             .await
             .map(drop)

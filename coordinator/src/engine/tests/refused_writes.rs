@@ -3,6 +3,7 @@
 use super::faulty::faulty_world;
 use super::fleet::{Computer, Until};
 use super::*;
+use landfall_api::MachineStatus;
 use landfall_machine::derive;
 
 fn is_machine(document: &Document) -> bool {
@@ -30,7 +31,7 @@ async fn the_next_apply_indexes_an_unindexed_machine() {
     let world = World::new().await;
     let mut document = Document::from_value(machine("m2", "52:54:00:00:00:02")).unwrap();
     if let Document::Machine(machine) = &mut document {
-        machine.status = Some(derive::new_machine_status());
+        machine.status = Some(MachineStatus::default());
         derive::wanted(machine, (world.engine.fleet().now(), 1));
         derive::phase(machine);
     }

@@ -6,7 +6,7 @@ use landfall_api::ErrorCode;
 use rusqlite::Connection;
 
 use super::*;
-use crate::conformance::{event, machine, machine_status, with_serial};
+use crate::conformance::{event, machine, with_serial};
 
 #[tokio::test]
 async fn answered_writes_survive_reopening() {
@@ -321,7 +321,7 @@ fn crashed(dir: &Path) -> tempfile::TempDir {
 
 fn with_epoch(document: &Document, epoch: u64) -> Document {
     let Document::Machine(mut machine) = document.clone() else { panic!("a machine") };
-    machine.status.get_or_insert_with(machine_status).epoch = epoch;
+    machine.status.get_or_insert_default().epoch = epoch;
     machine.into()
 }
 
