@@ -190,7 +190,7 @@ impl DocumentStore for SqliteStore {
 #[async_trait]
 impl EventLog for SqliteStore {
     async fn append(&self, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
-        self.writer.submit(move |batch| events.iter().map(|event| ops::append(batch, event)).collect()).await
+        self.writer.submit(move |batch| ops::append(batch, &events)).await
     }
 
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {

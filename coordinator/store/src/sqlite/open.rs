@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::load::Loaded;
@@ -123,8 +124,10 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(database)?;
     // KiB; SQLite's own default is 2 MiB, less than the rows of a thousand workflows.
     connection.pragma_update(None, "cache_size", -(8 << 10)).map_err(database)?;
-    // Every statement of `ops` and `access` keeps its compiled form.
+    // Every statement of `ops` and `access` keeps its compiled form: also when a parameter has another value, for which SQLite
+    // would otherwise plan it again (a fifth of what an event cost).
     connection.set_prepared_statement_cache_capacity(64);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(database)?;
     // Every page, but not every index against its table, which takes many times as long: `examine` does that.
     sound(&connection, &path, "quick_check(1)")?;
     let found = schema(&connection, &path)?;

@@ -172,9 +172,56 @@ pub(super) fn trim_history(batch: &mut Batch<'_>, before: Timestamp, most: u64) 
     Ok((old + beyond) as u64)
 }
 
-pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, StoreError> {
-    let (workflow, index, attempt, seq) =
-        (event.workflow_uid.to_string(), event.action_index, event.attempt, event.seq);
+/// What the log has of a workflow and of one of its attempts.
+struct Logged {
+    workflow_uid: Uuid,
+    action_index: u32,
+    attempt: u32,
+    /// The highest `seq` of the attempt; 0 if it has none.
+    newest: u64,
+    /// Events of the workflow.
+    count: u64,
+}
+
+impl Logged {
+    fn is_of(&self, event: &EventRecord) -> bool {
+        (self.workflow_uid, self.action_index, self.attempt) == (event.workflow_uid, event.action_index, event.attempt)
+    }
+}
+
+/// Appends events; the position of each.
+pub(super) fn append(batch: &mut Batch<'_>, events: &[EventRecord]) -> Result<Vec<u64>, StoreError> {
+    // Most events follow one of their own attempt: then nothing is to be read for them.
+    let mut before: Option<Logged> = None;
+    let mut positions = Vec::with_capacity(events.len());
+    for event in events {
+        let mut logged = match before.take() {
+            Some(logged) if logged.is_of(event) && event.seq > logged.newest => logged,
+            _ => match look_up(batch, event)? {
+                Found::Before(logged) => logged,
+                Found::At(position) => {
+                    positions.push(position);
+                    continue;
+                }
+            },
+        };
+        crate::memory::check_next(event, logged.newest, logged.count)?;
+        positions.push(insert(batch, event)?);
+        (logged.newest, logged.count) = (event.seq, logged.count + 1);
+        before = Some(logged);
+    }
+    Ok(positions)
+}
+
+enum Found {
+    /// The log has the event, at this position.
+    At(u64),
+    /// The event is new; it follows these.
+    Before(Logged),
+}
+
+fn look_up(batch: &Batch<'_>, event: &EventRecord) -> Result<Found, StoreError> {
+    let EventRecord { workflow_uid, action_index, attempt, seq, .. } = *event;
     let (known, newest, count): (Option<u64>, u64, u64) = batch
         .transaction
         .prepare_cached(
@@ -183,17 +230,20 @@ pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, 
              (SELECT COALESCE(MAX(seq), 0) FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3),
              (SELECT COUNT(*) FROM events WHERE workflow = ?1)",
         )?
-        .query_row(params![workflow, index, attempt, seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    if let Some(position) = known {
-        return Ok(position);
-    }
-    crate::memory::check_next(event, newest, count)?;
+        .query_row(params![workflow_uid.to_string(), action_index, attempt, seq], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    Ok(known.map_or(Found::Before(Logged { workflow_uid, action_index, attempt, newest, count }), Found::At))
+}
+
+fn insert(batch: &Batch<'_>, event: &EventRecord) -> Result<u64, StoreError> {
+    let workflow = event.workflow_uid.to_string();
     let corrupt = |source| StoreError::Corrupt { what: format!("an event of workflow {workflow}"), source };
     let json = serde_json::to_string(event).map_err(corrupt)?;
     batch
         .transaction
         .prepare_cached("INSERT INTO events (workflow, action_index, attempt, seq, json) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![workflow, index, attempt, seq, json])?;
+        .execute(params![workflow, event.action_index, event.attempt, event.seq, json])?;
     // Positions are rowids: positive.
     Ok(batch.transaction.last_insert_rowid().unsigned_abs())
 }
