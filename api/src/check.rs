@@ -264,14 +264,12 @@ impl Checker<'_> {
             .collect();
         if !alternatives.is_empty() {
             let found: Vec<&str> = alternatives.iter().copied().filter(|name| map.contains_key(*name)).collect();
-            let list = alternatives.join(", ");
             match found.as_slice() {
                 [_] => {}
-                [] => self.say(
-                    path,
-                    format!("this action has no operation: it has none of {list}"),
-                    format!("add one of {list}"),
-                ),
+                [] => {
+                    let hint = "add one, such as writeImage; `landfall explain template.spec.actions` prints all";
+                    self.say(path, "this action has no operation".to_owned(), hint);
+                }
                 [_, second, ..] => {
                     let below = join(path, second);
                     let message =

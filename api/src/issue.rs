@@ -72,9 +72,21 @@ pub(crate) fn without_expressions(text: &str, by: char) -> String {
     out
 }
 
+/// Names that a message lists; of more it lists the first.
+const MAX_LISTED: usize = 20;
+const FIRST: usize = 5;
+
+/// The names there are, as a message lists them.
+pub(crate) fn listed(names: &[&str]) -> String {
+    match names.len() {
+        ..=MAX_LISTED => names.join(", "),
+        _ => format!("{}, and others that `landfall explain` prints", names[..FIRST].join(", ")),
+    }
+}
+
 /// A hint that lists what is known, and before it the name that was most likely meant.
 pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
-    let list = format!("{list} {}", known.join(", "));
+    let list = format!("{list} {}", listed(known));
     match nearest(written, known) {
         Some(name) => format!("did you mean \"{name}\"? {list}"),
         None => list,

@@ -46,18 +46,40 @@ fn all_but(own: Option<usize>, machine: &Machine, job: &Job) -> Result<(), Failu
 
 fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result<(), Failure> {
     match &job.kind {
-        ActionKind::WriteImage(spec) => write_image::check(machine, job, spec, |disk, disks| {
-            before.iter().any(|action| changes(action, disk, disks))
-        }),
-        // An earlier action may write what this one clears.
-        ActionKind::Wipe(_) if before.iter().any(|action| is_destructive(&action.kind)) => Ok(()),
-        ActionKind::Wipe(spec) => wipe::check(machine, job, spec),
-        ActionKind::WriteFile(spec) => {
+        ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::GrowRoot(spec) => {
+            grow_root::check(job, spec, &list()?)?;
+            worker::ready(job, &|| may_act(job))
+        }
+        // A person lets it go on.
+        ActionKind::Hold(_) => Ok(()),
+        // A call may have an effect, so it is not tried.
+        ActionKind::Http(_) => Ok(()),
+        ActionKind::Identity(spec) => {
             is_there(spec.disk.as_ref())?;
-            match &spec.source {
-                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
-                FileSource::Content(_) => Ok(()),
+            worker::ready(job, &|| may_act(job))
+        }
+        ActionKind::Ignition(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::InstallBootloader(spec) => {
+            is_there(spec.disk.as_ref())?;
+            let uefi = Path::new("/sys/firmware/efi").is_dir();
+            can_load(spec, uefi)?;
+            started_by(spec, before, uefi)?;
+            worker::ready(job, &|| may_act(job))
+        }
+        ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::PowerOff(_) => Ok(()),
+        ActionKind::Reboot(_) => Ok(()),
+        ActionKind::RunContainer(spec) => {
+            for device in &spec.devices {
+                is_there(Some(&device.disk))?;
             }
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))?;
+            let image = container_image(&spec.image, &spec.access, &Unobserved, &job.cancel);
+            image.map(drop).map_err(|e| unfetched(&e))
         }
         ActionKind::Storage(spec) => {
             for selector in spec.selectors() {
@@ -77,41 +99,21 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
                 }
             }
         }
-        ActionKind::RunContainer(spec) => {
-            for device in &spec.devices {
-                is_there(Some(&device.disk))?;
+        // What is waited for need not be there yet.
+        ActionKind::Wait(_) => Ok(()),
+        // An earlier action may write what this one clears.
+        ActionKind::Wipe(_) if before.iter().any(|action| is_destructive(&action.kind)) => Ok(()),
+        ActionKind::Wipe(spec) => wipe::check(machine, job, spec),
+        ActionKind::WriteFile(spec) => {
+            is_there(spec.disk.as_ref())?;
+            match &spec.source {
+                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
+                FileSource::Content(_) => Ok(()),
             }
-            is_there(spec.disk.as_ref())?;
-            worker::ready(job, &|| may_act(job))?;
-            let image = container_image(&spec.image, &spec.access, &Unobserved, &job.cancel);
-            image.map(drop).map_err(|e| unfetched(&e))
         }
-        ActionKind::InstallBootloader(spec) => {
-            is_there(spec.disk.as_ref())?;
-            let uefi = Path::new("/sys/firmware/efi").is_dir();
-            can_load(spec, uefi)?;
-            started_by(spec, before, uefi)?;
-            worker::ready(job, &|| may_act(job))
-        }
-        ActionKind::GrowRoot(spec) => {
-            grow_root::check(job, spec, &list()?)?;
-            worker::ready(job, &|| may_act(job))
-        }
-        ActionKind::Identity(spec) => {
-            is_there(spec.disk.as_ref())?;
-            worker::ready(job, &|| may_act(job))
-        }
-        ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
-        ActionKind::Ignition(spec) => is_there(spec.disk.as_ref()),
-        ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
-        ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
-        ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
-        // A call may have an effect, so it is not tried; and what is waited for need not be there yet.
-        ActionKind::Http(_)
-        | ActionKind::Wait(_)
-        | ActionKind::Hold(_)
-        | ActionKind::Reboot(_)
-        | ActionKind::PowerOff(_) => Ok(()),
+        ActionKind::WriteImage(spec) => write_image::check(machine, job, spec, |disk, disks| {
+            before.iter().any(|action| changes(action, disk, disks))
+        }),
     }
 }
 

@@ -74,27 +74,27 @@ impl Perform for Machine {
                 };
             }
             match job.kind.clone() {
+                ActionKind::CloudInit(spec) => on_disks!(cloud_init, spec),
+                ActionKind::EfiBoot(spec) => on_disks!(efi_boot, spec),
+                ActionKind::Exec(spec) => on_disks!(exec, spec),
+                ActionKind::GrowRoot(spec) => on_disks!(grow_root, spec),
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
-                ActionKind::Reboot(_) => power::reboot().await,
-                ActionKind::PowerOff(_) => power::off().await,
-                // No disk is touched, so none is waited for.
+                // No disk is touched by Http and Wait, so none is waited for.
                 ActionKind::Http(spec) => http::perform(job, spec).await,
-                ActionKind::Wait(spec) => wait::perform(job, spec).await,
-                ActionKind::WriteImage(spec) => on_disks!(write_image, spec),
-                ActionKind::CloudInit(spec) => on_disks!(cloud_init, spec),
-                ActionKind::Wipe(spec) => on_disks!(wipe, spec),
+                ActionKind::Identity(spec) => on_disks!(identity, spec),
+                ActionKind::Ignition(spec) => on_disks!(ignition, spec),
+                ActionKind::InstallBootloader(spec) => on_disks!(install_bootloader, spec),
                 ActionKind::Kexec(spec) => on_disks!(kexec, spec),
-                ActionKind::Exec(spec) => on_disks!(exec, spec),
+                ActionKind::PowerOff(_) => power::off().await,
+                ActionKind::Reboot(_) => power::reboot().await,
+                ActionKind::RunContainer(spec) => on_disks!(run_container, spec),
                 ActionKind::Storage(spec) => on_disks!(storage, spec),
                 ActionKind::Unpack(spec) => on_disks!(unpack, spec),
-                ActionKind::InstallBootloader(spec) => on_disks!(install_bootloader, spec),
-                ActionKind::EfiBoot(spec) => on_disks!(efi_boot, spec),
-                ActionKind::Ignition(spec) => on_disks!(ignition, spec),
-                ActionKind::GrowRoot(spec) => on_disks!(grow_root, spec),
-                ActionKind::RunContainer(spec) => on_disks!(run_container, spec),
-                ActionKind::Identity(spec) => on_disks!(identity, spec),
+                ActionKind::Wait(spec) => wait::perform(job, spec).await,
+                ActionKind::Wipe(spec) => on_disks!(wipe, spec),
                 ActionKind::WriteFile(spec) => on_disks!(write_file, spec),
+                ActionKind::WriteImage(spec) => on_disks!(write_image, spec),
             }
         })
     }

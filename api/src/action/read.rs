@@ -54,10 +54,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 }
             }
         }
-        let nothing = || {
-            let keys = ActionSpec::KEYS.join(", ");
-            A::Error::custom(format_args!("this action has no operation: add one of {keys}"))
-        };
+        let nothing = || A::Error::custom("this action has no operation");
         Ok(Action {
             name: name.ok_or_else(|| A::Error::missing_field("name"))?,
             timeout: timeout.flatten(),

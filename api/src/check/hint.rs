@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::issue::listed;
 use crate::schema::Schema;
 
 /// What to write in place of something that is no mapping. `keys` is the mapping's schema.
@@ -12,7 +13,7 @@ pub(super) fn mapping(keys: &Map<String, Value>, missing: bool) -> String {
     let below = match names.as_slice() {
         [] if !free => return "write {}: it has no fields".into(),
         [] => "write names with values below it, indented".into(),
-        some => format!("write its fields below it, indented: {}", some.join(", ")),
+        some => format!("write its fields below it, indented: {}", listed(some)),
     };
     let required = keys.get("required").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
     if missing && !required { format!("{below}; or {{}} for none of them") } else { below }

@@ -3,13 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::resolved::{CloudInit, WriteImage};
-use super::result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult};
-use crate::{
-    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
-    HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
-    PowerOffSpec, RebootSpec, RunContainer, RunContainerResult, Storage, SystemIdentity, SystemIdentityResult, Unpack,
-    UnpackResult, Wait, WaitResult, WipeSpec, WriteFile, WriteFileResult,
-};
+use super::result::*;
+use crate::action::*;
+use crate::{DiskId, DiskReceipt};
 
 /// Makes [`ActionKind`] and [`ActionResult`] from rows of `Variant(what the agent is sent) -> (what it reports)`. The order of the
 /// rows means nothing: they stand by name, so that two that are added at the same time seldom meet.
@@ -117,7 +113,7 @@ impl ActionResult {
             Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
-            Self::Hold | Self::PowerOff | Self::Reboot | Self::Wait(_) => Vec::new(),
+            Self::Hold => Vec::new(),
             Self::Http(said) => vec![Part::Text(&mut said.body)],
             Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
             Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
@@ -128,9 +124,12 @@ impl ActionResult {
                 Part::Text(&mut said.initramfs),
                 Part::Text(&mut said.cmdline),
             ],
+            Self::PowerOff => Vec::new(),
+            Self::Reboot => Vec::new(),
             Self::RunContainer(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Wait(_) => Vec::new(),
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::WriteImage(said) => said.receipt.iter_mut().map(Part::Receipt).collect(),
@@ -168,7 +167,8 @@ impl ActionResult {
                     "{kernel} of {root_device} is loaded with {initramfs} and \"{cmdline}\", and the machine jumps into it"
                 )
             }
-            Self::PowerOff | Self::Reboot => "the machine is going down".into(),
+            Self::PowerOff => "the machine is going down".into(),
+            Self::Reboot => "the machine is going down".into(),
             Self::RunContainer(RunContainerResult { disks }) if disks.is_empty() => {
                 "the container's program ended with exit code 0".into()
             }

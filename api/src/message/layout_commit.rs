@@ -5,7 +5,7 @@
 //! committed takes that back before it begins.
 
 use super::{ActionKind, AssignedAction};
-use crate::stages;
+use crate::{DiskSelector, stages};
 
 /// What an action means to a layout before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,28 +19,29 @@ enum Part {
 }
 
 fn part(kind: &ActionKind) -> Part {
+    // What names a disk works on the system there, or makes one.
+    let in_layout = |disk: &Option<DiskSelector>, part| if disk.is_none() { part } else { Part::Needs };
     match kind {
-        ActionKind::Unpack(unpack) if unpack.disk.is_none() => Part::Fills,
-        ActionKind::CloudInit(spec) if spec.disk.is_none() => Part::Neither,
-        ActionKind::Ignition(spec) if spec.disk.is_none() => Part::Neither,
-        ActionKind::WriteFile(spec) if spec.disk.is_none() => Part::Neither,
+        ActionKind::CloudInit(spec) => in_layout(&spec.disk, Part::Neither),
+        ActionKind::EfiBoot(_) => Part::Needs,
+        ActionKind::Exec(_) => Part::Needs,
+        ActionKind::GrowRoot(_) => Part::Needs,
+        ActionKind::Hold(_) => Part::Neither,
+        ActionKind::Http(_) => Part::Neither,
+        ActionKind::Identity(_) => Part::Needs,
+        ActionKind::Ignition(spec) => in_layout(&spec.disk, Part::Neither),
+        ActionKind::InstallBootloader(_) => Part::Needs,
+        ActionKind::Kexec(_) => Part::Needs,
+        ActionKind::PowerOff(_) => Part::Needs,
+        ActionKind::Reboot(_) => Part::Needs,
+        ActionKind::RunContainer(_) => Part::Needs,
         ActionKind::Storage(data) if !data.layout.mounts_root() => Part::Neither,
-        ActionKind::Hold(_) | ActionKind::Http(_) | ActionKind::Wait(_) | ActionKind::Wipe(_) => Part::Neither,
-        ActionKind::Unpack(_)
-        | ActionKind::CloudInit(_)
-        | ActionKind::Ignition(_)
-        | ActionKind::WriteFile(_)
-        | ActionKind::Storage(_)
-        | ActionKind::WriteImage(_)
-        | ActionKind::Exec(_)
-        | ActionKind::RunContainer(_)
-        | ActionKind::InstallBootloader(_)
-        | ActionKind::EfiBoot(_)
-        | ActionKind::Identity(_)
-        | ActionKind::GrowRoot(_)
-        | ActionKind::Kexec(_)
-        | ActionKind::Reboot(_)
-        | ActionKind::PowerOff(_) => Part::Needs,
+        ActionKind::Storage(_) => Part::Needs,
+        ActionKind::Unpack(spec) => in_layout(&spec.disk, Part::Fills),
+        ActionKind::Wait(_) => Part::Neither,
+        ActionKind::Wipe(_) => Part::Neither,
+        ActionKind::WriteFile(spec) => in_layout(&spec.disk, Part::Neither),
+        ActionKind::WriteImage(_) => Part::Needs,
     }
 }
 

@@ -144,30 +144,30 @@ impl Assignments {
     ) -> Result<AssignedAction, Problem> {
         let (timeout, retry) = limits(&action);
         let kind = match action.spec {
-            ActionSpec::WriteImage(spec) => ActionKind::WriteImage(write_image(spec, &action.name)?),
             ActionSpec::CloudInit(spec) => {
                 ActionKind::CloudInit(self.seed(spec, machine, workflow_uid, token_run).await?)
             }
+            ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
+            ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
+            ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
             ActionSpec::Hold(spec) => ActionKind::Hold(spec),
-            ActionSpec::Reboot(spec) => ActionKind::Reboot(spec),
-            ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
-            ActionSpec::Wipe(spec) => ActionKind::Wipe(spec),
+            ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
+            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
+            ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
+            ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
             ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
+            ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
+            ActionSpec::Reboot(spec) => ActionKind::Reboot(spec),
+            ActionSpec::RunContainer(spec) => ActionKind::RunContainer(run_container(spec, shown, &action.name)?),
+            ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
+            ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
+            ActionSpec::Wait(spec) => ActionKind::Wait(wait(spec, &action.name)?),
+            ActionSpec::Wipe(spec) => ActionKind::Wipe(spec),
             ActionSpec::WriteFile(ref spec) => {
                 let secret = action.spec != *shown;
                 ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
             }
-            ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
-            ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
-            ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
-            ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
-            ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
-            ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
-            ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
-            ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
-            ActionSpec::Wait(spec) => ActionKind::Wait(wait(spec, &action.name)?),
-            ActionSpec::RunContainer(spec) => ActionKind::RunContainer(run_container(spec, shown, &action.name)?),
-            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
+            ActionSpec::WriteImage(spec) => ActionKind::WriteImage(write_image(spec, &action.name)?),
         };
         let when = action.when.as_deref().map(|text| condition(text, &action.name)).transpose()?;
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, when, kind })

@@ -23,6 +23,11 @@ use crate::{Context, Failure, Layout, container, storage};
 /// The action's; `Internal` for one that the agent performs itself.
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
+        ActionKind::GrowRoot(spec) => grow::perform(context, spec),
+        ActionKind::Identity(spec) => identity::perform(context, spec),
+        ActionKind::InstallBootloader(spec) => bootloader::perform(context, spec),
+        ActionKind::RunContainer(spec) => container::perform(context, spec),
+        ActionKind::Storage(spec) => storage::perform(context, spec),
         ActionKind::Unpack(spec) => {
             let filled = storage::Filled::of(context, spec)?;
             let unpacked = unpacked(context, spec)?;
@@ -31,24 +36,19 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
             }
             Ok(unpacked)
         }
-        ActionKind::InstallBootloader(spec) => bootloader::perform(context, spec),
-        ActionKind::Storage(spec) => storage::perform(context, spec),
-        ActionKind::GrowRoot(spec) => grow::perform(context, spec),
-        ActionKind::Identity(spec) => identity::perform(context, spec),
-        ActionKind::RunContainer(spec) => container::perform(context, spec),
-        ActionKind::WriteImage(_)
-        | ActionKind::CloudInit(_)
-        | ActionKind::Hold(_)
-        | ActionKind::Reboot(_)
-        | ActionKind::PowerOff(_)
-        | ActionKind::Wipe(_)
-        | ActionKind::Kexec(_)
-        | ActionKind::WriteFile(_)
-        | ActionKind::Ignition(_)
+        ActionKind::CloudInit(_)
         | ActionKind::EfiBoot(_)
+        | ActionKind::Exec(_)
+        | ActionKind::Hold(_)
         | ActionKind::Http(_)
+        | ActionKind::Ignition(_)
+        | ActionKind::Kexec(_)
+        | ActionKind::PowerOff(_)
+        | ActionKind::Reboot(_)
         | ActionKind::Wait(_)
-        | ActionKind::Exec(_) => {
+        | ActionKind::Wipe(_)
+        | ActionKind::WriteFile(_)
+        | ActionKind::WriteImage(_) => {
             let message = format!("action {} is one that the agent performs itself", action.name);
             let hint = "report this with the workflow's log";
             Err(Failure::last(Problem::new(ErrorCode::Internal, message).hint(hint)))

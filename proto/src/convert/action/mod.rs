@@ -75,10 +75,26 @@ macro_rules! actions {
 
 actions! {
     yielding {
-        WriteImage "write_image", CloudInit "cloud_init", Wipe "wipe", Kexec "kexec", WriteFile "write_file",
-        Exec "exec", Unpack "unpack", Storage "storage", InstallBootloader "install_bootloader", Ignition "ignition",
-        EfiBoot "efi_boot", Identity "identity", GrowRoot "grow_root", Http "http", Wait "wait",
+        CloudInit "cloud_init",
+        EfiBoot "efi_boot",
+        Exec "exec",
+        GrowRoot "grow_root",
+        Http "http",
+        Identity "identity",
+        Ignition "ignition",
+        InstallBootloader "install_bootloader",
+        Kexec "kexec",
         RunContainer "run_container",
+        Storage "storage",
+        Unpack "unpack",
+        Wait "wait",
+        Wipe "wipe",
+        WriteFile "write_file",
+        WriteImage "write_image",
     }
-    others { Hold "hold" HoldResult, Reboot "reboot" RebootResult, PowerOff "power_off" PowerOffResult, }
+    others {
+        Hold "hold" HoldResult,
+        PowerOff "power_off" PowerOffResult,
+        Reboot "reboot" RebootResult,
+    }
 }
