@@ -1,7 +1,5 @@
 //! SIGKILL of the real coordinator at random instants under load: whatever it acknowledged is there afterwards.
 
-mod site;
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Stdio;
@@ -9,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::site::agent::{Agent, has_attempts, patient_template};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine};
 use serde_json::{Value, json};
-use site::agent::{Agent, has_attempts, patient_template};
-use site::{API, Coordinator, LIMIT, Site, call, machine};
 use tokio::time::timeout;
 
 /// Instants at which it is killed.
@@ -138,7 +136,7 @@ async fn a_hundred_kills_under_load_lose_nothing_that_was_acknowledged() {
         runs.iter_mut().for_each(|(_, acked, known)| *known = acked.load(Ordering::SeqCst));
         if kill % 8 == 0 {
             // And once more while it starts.
-            let mut starting = std::process::Command::new(site::program());
+            let mut starting = std::process::Command::new(super::site::program());
             let mut child =
                 starting.args(["--config".as_ref(), site.config().as_os_str()]).stderr(Stdio::null()).spawn().unwrap();
             tokio::time::sleep(Duration::from_micros(dice.throw() % 100_000)).await;

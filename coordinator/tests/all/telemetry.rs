@@ -1,13 +1,11 @@
 //! Progress and log lines of a real agent's session against the real process: they may come in any number, and delay
 //! nothing that counts.
 
-mod besieged;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use besieged::{API, LIMIT, Site, request};
+use super::besieged::{API, LIMIT, Site, request};
 use landfall_api::message::{ActionRef, EventBody, LogLevel};
 use landfall_api::{ErrorCode, Problem, Progress};
 use landfall_session::Connection;
@@ -87,7 +85,7 @@ async fn a_flood_of_logs_delays_no_heartbeat_or_event() {
     stop.store(true, Ordering::Relaxed);
     assert!(flood.join().unwrap() >= ENOUGH);
     let grown = coordinator.memory("VmRSS").saturating_sub(before);
-    assert!(grown < 64 << 20, "{} MiB more", besieged::mib(grown));
+    assert!(grown < 64 << 20, "{} MiB more", super::besieged::mib(grown));
     coordinator.require_sound();
 }
 

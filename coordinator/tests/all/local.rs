@@ -1,11 +1,9 @@
 //! The real program on one host: what it says of its data directory, and what its socket answers.
 
-mod site;
-
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
+use super::site::{API, Coordinator, Site, call};
 use serde_json::json;
-use site::{API, Coordinator, Site, call};
 
 #[test]
 fn the_start_names_a_data_directory_others_may_read() {

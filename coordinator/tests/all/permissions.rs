@@ -2,14 +2,12 @@
 //! which is added is walked too.
 #![allow(clippy::disallowed_methods, reason = "these tests run a coordinator by the real clock")]
 
-mod permitted;
-
+use super::permitted::{Shows, Site};
 use http::Method;
 use landfall_api::{AuditOutcome, Role};
 use landfall_coordinator::operator::{Access, RouteInfo, routes};
 use landfall_coordinator::session::{CALLS, CallAccess};
 use landfall_proto::v1;
-use permitted::{Shows, Site};
 
 /// Whom the tables are walked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +186,7 @@ async fn every_call_checks_its_role_and_audits_refusals() {
 #[tokio::test]
 async fn an_unknown_method_is_refused_by_role() {
     let site = Site::new().await;
-    let path = format!("{}/machines/a", permitted::API);
+    let path = format!("{}/machines/a", super::permitted::API);
     assert_eq!(site.ask(2, &Shows::default(), Method::PUT, &path, "{}").await.status, 401);
     let machine = site.machine_certificate("a").await;
     assert_eq!(site.ask(3, &machine, Method::PUT, &path, "{}").await.status, 403);
@@ -200,7 +198,7 @@ async fn an_unknown_method_is_refused_by_role() {
 async fn a_role_required_by_the_body_is_checked() {
     let site = Site::new().await;
     let operator = site.operator("ann", Role::Operator);
-    let apply = format!("{}/apply", permitted::API);
+    let apply = format!("{}/apply", super::permitted::API);
     for (kind, spec) in [("Secret", r#"{"data": {"k": "hunter2"}}"#), ("EnrolmentRule", r#"{"approve": true}"#)] {
         let body = format!(
             r#"{{"apiVersion": "landfall.dev/v1alpha1", "kind": "{kind}", "metadata": {{"name": "x"}}, "spec": {spec}}}"#
@@ -225,7 +223,7 @@ async fn a_role_required_by_the_body_is_checked() {
 async fn a_revoked_token_ends_its_open_streams() {
     let site = Site::new().await;
     let admin = site.operator("ann", Role::Admin);
-    let tokens = format!("{}/tokens", permitted::API);
+    let tokens = format!("{}/tokens", super::permitted::API);
     let made = site.ask(2, &admin, Method::POST, &tokens, r#"{"name": "ci", "role": "admin", "ttl": "1h"}"#).await;
     assert_eq!(made.status, 200, "{made:?}");
     let value = made.json()["value"].as_str().unwrap().to_owned();
@@ -233,7 +231,7 @@ async fn a_revoked_token_ends_its_open_streams() {
     let listed = site.ask(3, &token, Method::GET, &tokens, "").await;
     assert!(!String::from_utf8_lossy(&listed.body).contains(&value), "the value is shown once");
     assert_eq!(listed.json()["items"][0]["name"], "ci");
-    let follow = format!("{}/audit?follow=true", permitted::API);
+    let follow = format!("{}/audit?follow=true", super::permitted::API);
     let deleting = async {
         // Whatever the follower has read by then: its answer ends.
         site.ask(2, &admin, Method::DELETE, &format!("{tokens}/ci"), "").await

@@ -1,15 +1,13 @@
 //! Floods of datagrams from made-up senders: DHCP discovers from made-up Ethernet addresses, TFTP requests
 //! that are never acknowledged. Memory, leases, transfers and log lines stay bounded, and those who mean it are served.
 
-mod besieged;
-
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use besieged::{Dice, LIMIT, MAC, Site, mib};
+use super::besieged::{Dice, LIMIT, MAC, Site, mib};
 use landfall_boot::tftp::MAX_TRANSFERS;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};

@@ -1,8 +1,5 @@
 //! A coordinator in this process, over real TLS: every kind of caller, and what the audit log says of them.
 #![allow(clippy::disallowed_methods, reason = "these tests run a coordinator by the real clock")]
-// Each test file uses a part of it.
-#![allow(dead_code)]
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,9 @@
 //! Garbage on every port of a running coordinator: it stays up, panics nowhere, keeps no memory, and serves the next good
 //! request. The same garbage in every run.
 
-mod besieged;
-
 use std::{net::UdpSocket, time::Duration};
 
-use besieged::{API, Dice, LIMIT, Site, mib, request, word};
+use super::besieged::{API, Dice, LIMIT, Site, mib, request, word};
 use landfall_api::{Digest, Pin, SecretText, message::PhoneHomeReport};
 use landfall_proto::v1;
 use landfall_session::{https_client, phone_home};

@@ -1,15 +1,13 @@
 //! A backup that an earlier version wrote (`tests/golden/store/`): this version opens its database, restores it, and gives
 //! the answers that the earlier one gave.
 
-mod site;
-
 use std::{collections::BTreeMap, path::Path};
 
+use super::site::{API, Coordinator, Site, call, run};
 use jiff::Timestamp;
 use landfall_api::Kind;
 use landfall_store::Store;
 use serde_json::Value;
-use site::{API, Coordinator, Site, call, run};
 
 /// What the earlier version answered, by path below the API.
 fn answers() -> BTreeMap<String, Vec<Value>> {

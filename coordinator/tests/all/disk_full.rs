@@ -1,17 +1,15 @@
 //! A disk that is full, read-only, or turns read-only: clear errors, nothing acknowledged lost, and on it goes once the disk
 //! is mended. File systems of the tests' own, mounted in a mount namespace that no other process sees.
 
-mod site;
-
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::site::agent::{Agent, has_attempts, patient_template};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine, program};
 use serde_json::{Value, json};
-use site::agent::{Agent, has_attempts, patient_template};
-use site::{API, Coordinator, LIMIT, Site, call, machine, program};
 
 /// A mount namespace with a file system of its own in it; gone when dropped.
 struct Namespace {

@@ -2,10 +2,9 @@
 //! revoked ones, approval, discovery and rules. Each refusal is in the audit log.
 #![allow(clippy::disallowed_methods, reason = "these tests run a coordinator by the real clock")]
 
-mod permitted;
-
 use std::{sync::Arc, time::Duration};
 
+use super::permitted::{API, LIMIT, MAC_A, MAC_B, Site};
 use http::Method;
 use landfall_api::message::{Identity, Proof, Vitals};
 use landfall_api::{ConditionStatus, DiskId, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase};
@@ -14,7 +13,6 @@ use landfall_session::{
     AgentKey, EnrollError, Enrolled, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle,
     boot_time, enroll, enroll_with_facts,
 };
-use permitted::{API, LIMIT, MAC_A, MAC_B, Site};
 use rcgen::KeyPair;
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};
@@ -142,7 +140,7 @@ async fn an_agent_with_anothers_address_is_refused() {
 async fn parts_of_two_machines_in_one_computer_are_refused() {
     let site = Site::new().await;
     for (name, mac, n) in [("c", "52:54:00:00:00:0c", 12), ("d", "52:54:00:00:00:0d", 13)] {
-        let mut document = permitted::machine(name, mac);
+        let mut document = super::permitted::machine(name, mac);
         document["spec"]["identity"]["smbiosUuid"] = json!(uuid::Uuid::from_u128(n << 64 | n));
         document["spec"]["identity"]["serial"] = json!(format!("SER-{name}"));
         site.apply(document).await;
@@ -186,7 +184,7 @@ async fn another_machines_certificate_opens_nothing_of_this_one() {
     let enroll = v1::EnrollRequest {
         identity: said.clone(),
         boot_id: "boot".into(),
-        csr_der: permitted::csr(&key),
+        csr_der: super::permitted::csr(&key),
         proof: Some(v1::enroll_request::Proof::BootToken(v1::BootToken { token: token.clone() })),
         ..v1::EnrollRequest::default()
     };
@@ -277,7 +275,7 @@ async fn a_session_renews_its_certificate_and_goes_on_with_it() {
 async fn approval_admits_only_the_key_with_the_complete_fingerprint() {
     let site = Site::new().await;
     let operator = site.operator("ann", Role::Operator);
-    let mut document = permitted::machine("a", MAC_A);
+    let mut document = super::permitted::machine("a", MAC_A);
     document["spec"]["proof"] = json!("approval");
     site.apply(document).await;
     let (key, other) = (AgentKey::generate().unwrap(), AgentKey::generate().unwrap());
@@ -309,7 +307,7 @@ async fn approval_admits_only_the_key_with_the_complete_fingerprint() {
 async fn a_machine_whose_proof_is_approval_gets_no_boot_token() {
     let site = Site::new().await;
     let token = site.boot_token("a", MAC_A).await;
-    let mut document = permitted::machine("a", MAC_A);
+    let mut document = super::permitted::machine("a", MAC_A);
     document["spec"]["proof"] = json!("approval");
     site.apply(document).await;
     let key = AgentKey::generate().unwrap();

@@ -1,13 +1,11 @@
 //! What the person who runs a coordinator does to it: a service manager, a supervisor's probes, a reload, a look at its host.
 
-mod besieged;
-
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use besieged::{API, Coordinator, LIMIT, Site, request};
+use super::besieged::{API, Coordinator, LIMIT, Site, request};
 use landfall_edge::testing::ports;
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};

@@ -1,14 +1,12 @@
 //! Backup and restore with the real program: while it works, while it does not, and with files that are not whole.
 
-mod site;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::site::{API, Coordinator, Site, call, machine, run};
 use serde_json::{Value, json};
-use site::{API, Coordinator, Site, call, machine, run};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

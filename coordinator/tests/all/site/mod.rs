@@ -1,7 +1,5 @@
 //! A real coordinator process with a configuration and a data directory of its own, and its API over the Unix socket.
 
-#![allow(dead_code, reason = "each test binary uses its own part of it")]
-
 pub(crate) mod agent;
 
 use std::io::{BufRead as _, BufReader, Read, Write};

@@ -1,12 +1,10 @@
 //! Thousands of connections that say nothing, or too little, while a machine installs and a person asks: the coordinator
 //! stays up, its memory and its open files stay bounded, and no good client waits for long.
 
-mod besieged;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besieged::{LIMIT, Site, mib};
+use super::besieged::{LIMIT, Site, mib};
 use futures::{StreamExt as _, stream};
 use landfall_api::message::{ActionRef, EventBody};
 use landfall_boot::http::serve::MAX_CONNECTIONS;
@@ -81,7 +79,7 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
     agent.handle.report(action, EventBody::Started).await.unwrap();
     agent.handle.flush(LIMIT).await.unwrap();
     let operator = site.tls_client(&[b"http/1.1"], true);
-    assert_eq!(site.operator(&operator, &format!("{}/machines", besieged::API)).await, 200);
+    assert_eq!(site.operator(&operator, &format!("{}/machines", super::besieged::API)).await, 200);
     let before = coordinator.memory("VmRSS");
 
     // The machine's session must not break for an instant.
@@ -114,7 +112,7 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
     loop {
         let last = attackers.is_finished();
         let begun = Instant::now();
-        assert_eq!(site.operator(&operator, &format!("{}/workflows/{run}", besieged::API)).await, 200);
+        assert_eq!(site.operator(&operator, &format!("{}/workflows/{run}", super::besieged::API)).await, 200);
         slowest = slowest.max(begun.elapsed());
         let begun = Instant::now();
         assert!(site.script().await.contains("#!ipxe"));

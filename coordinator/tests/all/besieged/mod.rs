@@ -1,9 +1,6 @@
 //! A real coordinator process for tests that attack it: where it listens, what it holds, what it says, and the good
 //! clients that must be served meanwhile.
 
-// Each test file uses a part of it.
-#![allow(dead_code)]
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,10 +1,9 @@
 //! The real coordinator process with the agent's real session library: an install over loopback, with the coordinator
 //! killed in the middle of it.
 
-mod site;
-
 use std::{net::TcpStream, process::Command, sync::Arc};
 
+use super::site::{Coordinator, LIMIT, Site, request};
 use landfall_api::message::{
     ActionKind, ActionRef, ActionResult, Assignment, EventBody, Identity, PhoneHomeReport, Proof, Vitals,
     WriteImageResult,
@@ -15,7 +14,6 @@ use landfall_session::{
     https_client, phone_home,
 };
 use serde_json::{Value, json};
-use site::{Coordinator, LIMIT, Site, request};
 use tokio::{sync::mpsc, time::timeout};
 
 const MAC: &str = "52:54:00:00:00:01";
