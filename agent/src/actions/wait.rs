@@ -186,7 +186,7 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut head = [0; 1024];
                 let count = stream.read(&mut head).unwrap();
-                let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
                 String::from_utf8_lossy(&head[..count]).starts_with("GET /ready")
             })
         });

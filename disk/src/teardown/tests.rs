@@ -146,8 +146,8 @@ proptest! {
         for (a, b) in links {
             devices[a].under.push(format!("md{b}"));
         }
-        // Only a panic or a loop without an end would fail this test.
         let pools = vec![ActivePool { name: "pool".into(), devices: vec!["md1".into(), "md2".into()] }];
+        // Only a panic or a loop without an end fails this test.
         let _ = stops(&Active { devices, pools, mounts: mounts(&text), swaps: swaps(&text) }, &["md0"]);
     }
 }

@@ -45,9 +45,9 @@ fn request(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The client may have hung up.
 fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
     let length = body.len();
+    // The client may have hung up.
     let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}");
 }
 
@@ -173,6 +173,7 @@ fn what_is_kept_of_a_body_is_bounded() {
     // Endless: read to its end it would never be answered.
     let endless = || {
         serve(|stream, _| {
+            // A client that has hung up ends the loop.
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
             while stream.write_all(&[b'a'; 4096]).is_ok() {}
         })
@@ -207,6 +208,7 @@ fn a_call_that_is_stopped_ends_at_once() {
     let (release, held) = mpsc::channel::<()>();
     let url = serve(move |_, _| {
         begun.send(()).unwrap();
+        // The test has dropped the sender if it failed.
         let _ = held.recv();
     });
     let spec = get(&url);

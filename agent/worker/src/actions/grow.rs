@@ -311,8 +311,8 @@ mod tests {
 
     impl Drop for Machine {
         fn drop(&mut self) {
-            // Nothing more can be done about what stays.
             let at = self.target.path();
+            // Nothing more can be done about what stays.
             let _ = umount2(at, MntFlags::empty()).or_else(|_| umount2(at, MntFlags::MNT_DETACH));
             let _ = ran("partx", &["--delete", &self.device], "");
             let _ = ran("losetup", &["--detach", &self.device], "");

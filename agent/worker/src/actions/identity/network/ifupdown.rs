@@ -2,7 +2,6 @@
 //!
 //! An address or a pattern gives the interface a logical name, as ifupdown's "pattern matching interfaces" has it.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use landfall_api::InterfaceSpec;
@@ -29,7 +28,7 @@ fn stanzas(port: &InterfaceSpec, label: &str) -> String {
     let mut text = format!("{when} {auto}\n");
     // Writing to a text cannot fail. The kernel gives what IPv6 routers offer without a stanza.
     if asks(port) {
-        let _ = writeln!(text, "iface {logical} inet dhcp");
+        text += &format!("iface {logical} inet dhcp\n");
         text += &once(port);
         return text;
     }
@@ -40,9 +39,9 @@ fn stanzas(port: &InterfaceSpec, label: &str) -> String {
             IpAddr::V4(_) => ("inet", mask(address.prefix).to_string()),
             IpAddr::V6(_) => ("inet6", address.prefix.to_string()),
         };
-        let _ = write!(text, "iface {logical} {family} static\n    address {}\n    netmask {mask}\n", address.ip);
+        text += &format!("iface {logical} {family} static\n    address {}\n    netmask {mask}\n", address.ip);
         if let Some(at) = gateways.iter().position(|gateway| gateway.is_ipv4() == address.ip.is_ipv4()) {
-            let _ = writeln!(text, "    gateway {}", gateways.remove(at));
+            text += &format!("    gateway {}\n", gateways.remove(at));
         }
         if n == 0 {
             text += &once(port);
@@ -61,14 +60,14 @@ fn once(port: &InterfaceSpec) -> String {
     let mut text = String::new();
     if let Some(mtu) = port.mtu {
         // Not every method has an option for it.
-        let _ = writeln!(text, "    pre-up ip link set dev $IFACE mtu {mtu}");
+        text += &format!("    pre-up ip link set dev $IFACE mtu {mtu}\n");
     }
     if !port.nameservers.is_empty() {
         let servers: Vec<_> = port.nameservers.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "    dns-nameservers {}", servers.join(" "));
+        text += &format!("    dns-nameservers {}\n", servers.join(" "));
     }
     if !port.search_domains.is_empty() {
-        let _ = writeln!(text, "    dns-search {}", port.search_domains.join(" "));
+        text += &format!("    dns-search {}\n", port.search_domains.join(" "));
     }
     text
 }

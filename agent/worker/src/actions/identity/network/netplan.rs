@@ -1,6 +1,6 @@
 //! `/etc/netplan/60-landfall.yaml` (netplan.readthedocs.io, "YAML configuration"), the only file there. Pure.
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::net::IpAddr;
 
 use landfall_api::InterfaceSpec;
 
@@ -20,15 +20,15 @@ fn one(port: &InterfaceSpec, label: &str) -> String {
     // Writing to a text cannot fail.
     let mut text = format!("    {}:\n", name(port).map_or_else(|| label.to_owned(), |name| format!("\"{name}\"")));
     if let Some(mac) = port.mac {
-        let _ = write!(text, "      match:\n        macaddress: \"{mac}\"\n");
+        text += &format!("      match:\n        macaddress: \"{mac}\"\n");
     } else if let Some(pattern) = port.name.as_deref().filter(|_| name(port).is_none()) {
         // What is not plugged in must not be waited for.
-        let _ = write!(text, "      match:\n        name: \"{pattern}\"\n      optional: true\n");
+        text += &format!("      match:\n        name: \"{pattern}\"\n      optional: true\n");
     }
     let asks = asks(port);
-    let _ = write!(text, "      dhcp4: {asks}\n      dhcp6: {asks}\n");
+    text += &format!("      dhcp4: {asks}\n      dhcp6: {asks}\n");
     if let Some(mtu) = port.mtu {
-        let _ = writeln!(text, "      mtu: {mtu}");
+        text += &format!("      mtu: {mtu}\n");
     }
     if !port.addresses.is_empty() {
         text += "      addresses:\n";
@@ -40,7 +40,7 @@ fn one(port: &InterfaceSpec, label: &str) -> String {
     for gateway in &port.gateways {
         // Every version knows these; "default" only newer ones.
         let all = if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        let _ = write!(text, "        - to: \"{all}\"\n          via: \"{gateway}\"\n");
+        text += &format!("        - to: \"{all}\"\n          via: \"{gateway}\"\n");
     }
     text + &names(&port.nameservers, &port.search_domains)
 }

@@ -1,6 +1,6 @@
 //! `/etc/NetworkManager/system-connections/landfall-N.nmconnection` (nm-settings-keyfile(5)), one for each interface. Pure.
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::net::IpAddr;
 
 use landfall_api::InterfaceSpec;
 
@@ -23,18 +23,18 @@ fn text(port: &InterfaceSpec, n: usize) -> String {
     let pattern = port.name.as_deref().filter(|_| name(port).is_none());
     // Writing to a text cannot fail.
     if let Some(name) = name(port) {
-        let _ = writeln!(text, "interface-name={name}");
+        text += &format!("interface-name={name}\n");
     }
     if let Some(pattern) = pattern {
         // 3: on several interfaces at a time.
-        let _ = write!(text, "multi-connect=3\n\n[match]\ninterface-name={pattern};\n");
+        text += &format!("multi-connect=3\n\n[match]\ninterface-name={pattern};\n");
     }
     text += "\n[ethernet]\n";
     if let Some(mac) = port.mac {
-        let _ = writeln!(text, "mac-address={mac}");
+        text += &format!("mac-address={mac}\n");
     }
     if let Some(mtu) = port.mtu {
-        let _ = writeln!(text, "mtu={mtu}");
+        text += &format!("mtu={mtu}\n");
     }
     text + &family(port, true) + &family(port, false)
 }
@@ -50,19 +50,19 @@ fn family(port: &InterfaceSpec, v4: bool) -> String {
     };
     let mut text = format!("\n[{}]\nmethod={method}\n", if v4 { "ipv4" } else { "ipv6" });
     for (n, address) in addresses.iter().enumerate() {
-        let _ = writeln!(text, "address{}={address}", n + 1);
+        text += &format!("address{}={address}\n", n + 1);
     }
     if let Some(gateway) = port.gateways.iter().find(|ip| of_family(ip)) {
-        let _ = writeln!(text, "gateway={gateway}");
+        text += &format!("gateway={gateway}\n");
     }
     // It refuses these where a family has no network.
     if method != "disabled" {
         let servers: String = port.nameservers.iter().filter(|ip| of_family(ip)).map(|ip| format!("{ip};")).collect();
         if !servers.is_empty() {
-            let _ = writeln!(text, "dns={servers}");
+            text += &format!("dns={servers}\n");
         }
         if !port.search_domains.is_empty() {
-            let _ = writeln!(text, "dns-search={};", port.search_domains.join(";"));
+            text += &format!("dns-search={};\n", port.search_domains.join(";"));
         }
     }
     text
