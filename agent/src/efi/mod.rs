@@ -6,16 +6,21 @@ mod order;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::{fs, io};
 
 use landfall_api::{BootPolicy, DiskFacts, DiskId};
 use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
 use self::option::{Partition, load_option};
 use self::order::{Plan, plan, without};
 
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
+/// How they are mounted at all times but while they are written.
+const READ_ONLY: MsFlags =
+    MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC).union(MsFlags::MS_RDONLY);
 /// UEFI 2.10, section 3.3: the namespace of the boot variables.
 const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
 /// UEFI 2.10, section 8.2: kept without power, and there before and after the system takes over.
@@ -37,6 +42,20 @@ pub(crate) enum EfiError {
 /// Whether this machine's boot order is the agent's to change: it was started by UEFI, and the agent is all that runs on it.
 pub(crate) fn is_ours() -> bool {
     std::process::id() == 1 && Path::new("/sys/firmware/efi").is_dir()
+}
+
+/// Mounts the firmware's variables, read-only, on a machine that is ours; who comes while it mounts them waits. It loads a module
+/// (distributions' kernels have this file system as one) and asks the firmware for every variable, which takes a good part of a
+/// second on some machines. Blocking.
+pub(crate) fn mount_variables() {
+    static MOUNTED: Once = Once::new();
+    if !is_ours() {
+        return;
+    }
+    MOUNTED.call_once(|| match mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), READ_ONLY, None::<&str>) {
+        Ok(()) | Err(Errno::EBUSY) => {}
+        Err(error) => tracing::warn!("the firmware's variables cannot be read: {error}"),
+    });
 }
 
 /// Whether the firmware lets its boot order be changed. Nothing is changed.
@@ -111,22 +130,21 @@ struct Writable;
 
 impl Writable {
     fn new() -> Result<Self, EfiError> {
-        remount(MsFlags::empty()).map_err(|source| EfiError::Variables { doing: "written", source })?;
+        remount(READ_ONLY.difference(MsFlags::MS_RDONLY)).map_err(|source| EfiError::Variables { doing: "written", source })?;
         Ok(Self)
     }
 }
 
 impl Drop for Writable {
     fn drop(&mut self) {
-        if let Err(error) = remount(MsFlags::MS_RDONLY) {
+        if let Err(error) = remount(READ_ONLY) {
             tracing::warn!("the firmware's variables stay writable: {error}");
         }
     }
 }
 
-fn remount(more: MsFlags) -> io::Result<()> {
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | more;
-    Ok(mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), flags, None::<&str>)?)
+fn remount(flags: MsFlags) -> io::Result<()> {
+    Ok(mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), flags | MsFlags::MS_REMOUNT, None::<&str>)?)
 }
 
 fn file(directory: &Path, name: &str) -> PathBuf {

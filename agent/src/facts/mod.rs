@@ -10,6 +10,8 @@ use landfall_api::message::{Identity, Vitals};
 use landfall_api::{CpuFacts, FirmwareFacts, FirmwareMode, MachineFacts};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use crate::efi;
+
 /// Collects all facts. Blocking, some tens of milliseconds.
 pub(crate) fn collect() -> MachineFacts {
     let system = System::new_with_specifics(
@@ -79,6 +81,7 @@ fn firmware() -> FirmwareFacts {
 
 /// The `SecureBoot` variable: four bytes of attributes, then 0 or 1 (UEFI 2.10, 3.3).
 fn secure_boot() -> Option<bool> {
+    efi::mount_variables();
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     fs::read(variable).ok()?.get(4).map(|v| *v == 1)
 }

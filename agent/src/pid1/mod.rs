@@ -19,7 +19,7 @@ use crate::life::{End, Life};
 use crate::logging::Tail;
 use crate::net::Network;
 use crate::thread::on_thread;
-use crate::{drivers, logging};
+use crate::{drivers, efi, logging};
 
 /// Time between attempts at something that only another boot or a person can cure.
 const STUCK_WAIT: Duration = Duration::from_secs(60);
@@ -40,9 +40,8 @@ pub(crate) fn main() -> ! {
         tracing::warn!("{complaint}");
     }
     answer_module_requests();
-    if let Err(error) = mount::firmware_variables() {
-        tracing::warn!("the firmware's variables cannot be read: {error}");
-    }
+    // Beside everything else: the first facts wait for it.
+    std::thread::spawn(efi::mount_variables);
     stir_randomness();
     loop {
         // PID 1 must not unwind out of main: the kernel would panic. The hook has logged the reason.

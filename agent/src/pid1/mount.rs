@@ -51,23 +51,6 @@ const TABLE: &[Entry] = &[
     },
 ];
 
-/// Mounts the firmware's variables, read-only, where the machine was started by UEFI and the kernel can reach them. Later than the
-/// others: the kernels of distributions have this file system as a module, and it is the agent that loads modules.
-///
-/// # Errors
-/// The kernel's.
-pub(crate) fn firmware_variables() -> Result<(), Errno> {
-    let target = "/sys/firmware/efi/efivars";
-    if !Path::new(target).is_dir() {
-        return Ok(());
-    }
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
-    match mount(Some("efivarfs"), target, Some("efivarfs"), flags, None::<&str>) {
-        Err(Errno::EBUSY) => Ok(()),
-        other => other,
-    }
-}
-
 /// What shells and interpreters expect beside the kernel's devices, in every root that this /dev is mounted in.
 const LINKS: [(&str, &str); 4] = [
     ("/dev/fd", "/proc/self/fd"),
