@@ -78,10 +78,11 @@ impl Life {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         loop {
             let (target, uplink) = self.reach().await;
-            // Collected again for each attempt: a disk or a port may have appeared.
-            let seen = gather().await;
-            let identity = facts::identity(&seen);
-            let enrolled = match self.enroll_or_wait(&target, &identity, &key, &seen).await {
+            if self.token.is_none() {
+                // An enrolment rule may judge this machine by its facts.
+                self.wait_for_drivers().await;
+            }
+            let enrolled = match self.enroll_or_wait(&target, &key).await {
                 Ok(enrolled) => enrolled,
                 Err(e) => {
                     self.leave(uplink).await;
@@ -104,7 +105,8 @@ impl Life {
             }
             // Enrolling takes one port; the hello names every port, and they come with their drivers.
             self.wait_for_drivers().await;
-            let identity = facts::identity(&gather().await);
+            let seen = gather().await;
+            let identity = facts::identity(&seen);
             let config = SessionConfig {
                 target: target.clone(),
                 credentials: enrolled.credentials,
@@ -147,12 +149,12 @@ impl Life {
         }
     }
 
-    /// Repeats the request over the same port as long as only a person's approval is missing.
-    async fn enroll_or_wait(
-        &self, target: &Target, identity: &Identity, key: &AgentKey, seen: &MachineFacts,
-    ) -> Result<Enrolled, EnrollError> {
+    /// Repeats the request over the same port as long as only an approval is missing. The facts are collected again for each
+    /// request: a disk or a port may have appeared, and with it a rule that approves this machine.
+    async fn enroll_or_wait(&self, target: &Target, key: &AgentKey) -> Result<Enrolled, EnrollError> {
         loop {
-            match self.enroll(target, identity, key, seen).await {
+            let seen = gather().await;
+            match self.enroll(target, &facts::identity(&seen), key, &seen).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
                     tracing::info!(
                         "waiting for approval: {}; next request in {} s",
