@@ -168,7 +168,7 @@ impl RealDevice {
         Ok(Self { file, path: path.into(), size, sector, direct, writes_zeroes: AtomicBool::new(false) })
     }
 
-    /// Its phase.
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

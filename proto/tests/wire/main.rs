@@ -236,7 +236,8 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-efi-boot", finished(ActionResult::EfiBoot(ordered))),
     ];
     let all = all.into_iter().chain(worker::results(disk()).map(|(name, result)| (name, finished(result))));
-    for (seq, (name, body)) in (1..).zip(all.chain(calls::events())) {
+    let later = worker::later_results(disk()).map(|(name, result)| (name, finished(result)));
+    for (seq, (name, body)) in (1..).zip(all.chain(calls::events()).chain(later)) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
         let stored = serde_json::to_string(&event).unwrap();
@@ -439,9 +440,6 @@ fn branches_with_their_starts() {
     assigned("assignment-ignition", assignment(vec![configure]));
     let order = EfiBootSpec { policy: BootPolicy::NextOnly, disk: Some(selector("name", "vda")) };
     assigned("assignment-efi-boot", assignment(vec![action("order", 300, 1, ActionKind::EfiBoot(order))]));
-    assigned("assignment-identity", assignment(vec![action("identity", 300, 3, worker::identity())]));
-    assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, worker::grow_root())]));
-    assigned("assignment-run-container", assignment(vec![action("tool", 3600, 1, worker::container())]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

@@ -46,7 +46,7 @@ codec! {
         },
         |status| status.into();
     statuses: Vec<u32> => Vec<u16>,
-        |_, wire| wire.into_iter().map(|one| status::from("status", one)).collect(),
+        |field, wire| wire.into_iter().map(|one| status::from(field, one)).collect(),
         |all| all.into_iter().map(status::to).collect();
 }
 
@@ -91,7 +91,7 @@ mod tests {
                 ("url", |w| w.url.clear()),
                 ("method", |w| w.method = "BREW".into()),
                 ("headers.name", |w| w.headers[0].name.clear()),
-                ("status", |w| w.expect_status = vec![70_000]),
+                ("expect_status", |w| w.expect_status = vec![70_000]),
                 ("keep_text", |w| w.keep = Some(Keep::KeepText(false))),
                 ("keep_at", |w| w.keep = Some(Keep::KeepAt(String::new()))),
             ],

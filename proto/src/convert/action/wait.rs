@@ -49,7 +49,7 @@ impl TryFrom<v1::WaitUrl> for Awaited {
     fn try_from(wire: v1::WaitUrl) -> Result<Self, ConvertError> {
         Ok(Self::Url {
             url: text::from("url", wire.url)?,
-            expect_status: statuses::from("status", wire.expect_status)?,
+            expect_status: statuses::from("expect_status", wire.expect_status)?,
             access: unless_default::from("access", wire.access)?,
         })
     }

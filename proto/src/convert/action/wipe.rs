@@ -11,7 +11,7 @@ wire! {
 }
 
 fn some_disk(wire: &v1::WipeResult) -> Result<(), ConvertError> {
-    if wire.disks.is_empty() { Err(ConvertError::missing("wipe.disks")) } else { Ok(()) }
+    if wire.disks.is_empty() { Err(ConvertError::missing("disks")) } else { Ok(()) }
 }
 
 impl TryFrom<v1::WipeReport> for WipeReport {
