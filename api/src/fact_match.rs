@@ -4,8 +4,9 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::OnceLock};
 
 use serde_json::Value;
 
+use crate::facts::schema::{resolved, schema_of};
 use crate::selector::{EQUAL, OPERATORS, glob, parse_size};
-use crate::{DiskFacts, EnrolmentRuleSpec, MachineFacts, NicFacts, nearest};
+use crate::{EnrolmentRuleSpec, MachineFacts, nearest};
 
 /// An invalid condition of a rule.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -125,51 +126,41 @@ fn known(path: &str) -> bool {
     paths().iter().any(|known| known == path)
 }
 
-/// Every path of a fact, from an example with all facts.
+/// Every path of a fact that is known when a machine enrols: what is on its disks is read later.
 fn paths() -> &'static [String] {
     static PATHS: OnceLock<Vec<String>> = OnceLock::new();
     PATHS.get_or_init(|| {
-        let full = "x".to_owned();
-        let mut disk = DiskFacts::default();
-        for field in [&mut disk.id.wwn, &mut disk.id.serial, &mut disk.id.path, &mut disk.id.name, &mut disk.id.model] {
-            field.clone_from(&full);
-        }
-        let mut facts = MachineFacts { disks: vec![disk], ..MachineFacts::default() };
-        facts.nics = "52:54:00:00:00:01"
-            .parse()
-            .ok()
-            .into_iter()
-            .map(|mac| NicFacts { name: full.clone(), mac, driver: full.clone(), speed_mbit: Some(1), carrier: true })
-            .collect();
-        facts.firmware.secure_boot = Some(true);
         let mut out = Vec::new();
-        // Facts are plain data: they serialise.
-        walk(&serde_json::to_value(&facts).unwrap_or_default(), "", &mut out);
+        walk(schema_of::<MachineFacts>(), "", &mut out);
         out
     })
 }
 
-fn walk(value: &Value, path: &str, out: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (key, field) in fields {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                walk(field, &path, out);
-            }
+fn walk(schema: &Value, path: &str, out: &mut Vec<String>) {
+    let at = resolved(schema_of::<MachineFacts>(), schema);
+    if let Some(items) = at.get("items") {
+        return walk(items, path, out);
+    }
+    let Some(fields) = at.get("properties").and_then(Value::as_object) else { return out.push(path.to_owned()) };
+    for (name, field) in fields {
+        if path != "disks" || name != "contents" {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            walk(field, &path, out);
         }
-        Value::Array(items) => items.iter().for_each(|item| walk(item, path, out)),
-        _ => out.push(path.to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DiskFacts, TpmFacts};
 
     fn facts() -> Value {
         let mut facts = MachineFacts { memory_bytes: 64 << 30, ..MachineFacts::default() };
         facts.smbios.manufacturer = "Dell Inc.".into();
         facts.cpu.logical = 16;
+        facts.cpu.flags = vec!["avx2".into(), "vmx".into()];
+        facts.tpm = Some(TpmFacts { version: 2, ..TpmFacts::default() });
         for gb in [480, 2000] {
             let mut disk = DiskFacts { transport: "nvme".into(), ..DiskFacts::default() };
             disk.id.size_bytes = gb * 1_000_000_000;
@@ -204,6 +195,11 @@ mod tests {
             ("disks.transport", "!= sata", true),
             ("disks.rotational", "false", true),
             ("smbios.serial", "glob ?*", false),
+            ("cpu.flags", "vmx", true),
+            ("cpu.flags", "svm", false),
+            ("tpm.version", ">= 2", true),
+            ("memory.modules.kind", "DDR5", false),
+            ("devices.class", "display", false),
             ("firmware.secureBoot", "!= true", false),
             ("smbios.manufacturer", "> 3", false),
         ] {
@@ -214,8 +210,8 @@ mod tests {
     #[test]
     fn what_does_not_read_says_where_and_what_to_write() {
         assert!(check("smbios.manufactuer", "x").unwrap_err().to_string().contains("did you mean smbios.manufacturer"));
-        for (path, expression) in [("", "x"), ("smbios", "x"), ("disks.id", "x"), ("smbios.serial.x", "x")] {
-            assert!(matches!(check(path, expression), Err(FactError::UnknownFact { .. })), "{path}");
+        for path in ["", "smbios", "disks.id", "smbios.serial.x", "disks.contents.table"] {
+            assert!(matches!(check(path, "x"), Err(FactError::UnknownFact { .. })), "{path}");
         }
         for expression in ["", "=", "in a,,b", "!="] {
             assert!(check("smbios.serial", expression).is_err(), "{expression}");

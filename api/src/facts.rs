@@ -1,15 +1,19 @@
 //! Facts: what the agent saw.
 
-use jiff::Timestamp;
+mod change;
+mod disk;
+mod hardware;
+pub(crate) mod schema;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{DiskId, MacAddr};
-
-/// Partitions of one disk that facts name; the others are counted.
-pub const MAX_PARTITIONS: usize = 32;
-/// Volumes that facts name of a disk, and of each partition.
-pub const MAX_VOLUMES: usize = 8;
+pub use self::change::{FactChange, MAX_FACT_CHANGES};
+pub use self::disk::{DiskContents, DiskFacts, MAX_PARTITIONS, MAX_VOLUMES, PartitionFacts, VolumeFacts};
+pub use self::hardware::{
+    DeviceFacts, MAX_DEVICES, MAX_MODULES, MemoryFacts, MemoryModule, MemoryNode, TpmFacts, WatchdogFacts,
+};
+use crate::MacAddr;
 
 /// Everything the agent saw of its machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,12 +25,32 @@ pub struct MachineFacts {
     pub cpu: CpuFacts,
     /// Usable memory, bytes.
     pub memory_bytes: u64,
+    /// What that memory is made of.
+    #[serde(default, skip_serializing_if = "MemoryFacts::is_empty")]
+    pub memory: MemoryFacts,
     /// Whole disks, in the kernel's order.
     pub disks: Vec<DiskFacts>,
     /// Ports with a link layer.
     pub nics: Vec<NicFacts>,
+    /// What is plugged into PCI and USB and is of use: no bridges, no parts of the chipset, no hubs; 256 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceFacts>,
+    /// How many devices there are beyond these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_devices: u32,
     /// How it was started.
     pub firmware: FirmwareFacts,
+    /// The TPM, if the kernel has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpm: Option<TpmFacts>,
+    /// The hardware watchdog, if the kernel drives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<WatchdogFacts>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// From SMBIOS; placeholder values are left empty.
@@ -49,95 +73,19 @@ pub struct SmbiosFacts {
 pub struct CpuFacts {
     /// Model name.
     pub model: String,
-    /// Logical processors online.
+    /// Logical processors online: hardware threads.
     pub logical: u32,
     /// `x86_64` or `aarch64`.
     pub architecture: String,
-}
-
-/// One whole disk.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskFacts {
-    /// What names it.
-    pub id: DiskId,
-    /// Vendor, where the transport has one.
-    #[serde(default)]
-    pub vendor: String,
-    /// `virtio`, `nvme`, `sata`, `scsi`, `usb`, `mmc` or `unknown`.
-    pub transport: String,
-    /// Whether it spins.
-    pub rotational: bool,
-    /// Host, channel, target and LUN, `0:0:0:0`; empty if it is not SCSI.
-    #[serde(default)]
-    pub hctl: String,
-    /// Logical sector size, bytes.
-    pub logical_sector_bytes: u32,
-    /// Physical sector size, bytes.
-    pub physical_sector_bytes: u32,
-    /// The hardware or the kernel refuses writes.
-    pub read_only: bool,
-    /// What is on it; absent where the agent could not read it in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub contents: Option<DiskContents>,
-}
-
-/// What is on a disk, by its partition table and the signatures on it. A volume that is encrypted or striped over several
-/// disks is named, and what is inside it is not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskContents {
-    /// When the agent looked, by its clock.
-    pub seen_at: Timestamp,
-    /// `gpt`, `mbr`, or empty without a partition table.
-    #[serde(default)]
-    pub table: String,
-    /// What is outside of every partition, 8 at most.
+    /// Sockets with a processor; 0 if the kernel does not tell.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sockets: u32,
+    /// Cores of all sockets; 0 if the kernel does not tell.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cores: u32,
+    /// What the first processor can do, in the kernel's words (`avx2`, `vmx`), sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<VolumeFacts>,
-    /// The first 32 partitions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub partitions: Vec<PartitionFacts>,
-    /// How many partitions there are beyond these.
-    #[serde(default)]
-    pub more_partitions: u32,
-    /// No table and no signature, but bytes other than zero in the first MiB.
-    #[serde(default)]
-    pub unknown_data: bool,
-}
-
-impl DiskContents {
-    /// Whether nothing was found.
-    pub fn is_blank(&self) -> bool {
-        self.table.is_empty() && self.volumes.is_empty() && self.partitions.is_empty() && !self.unknown_data
-    }
-}
-
-/// One partition.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PartitionFacts {
-    /// Its number, from 1.
-    pub number: u32,
-    /// Its name in the table; MBR tables have none.
-    #[serde(default)]
-    pub name: String,
-    /// Bytes.
-    pub size_bytes: u64,
-    /// What is in it, 8 at most.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<VolumeFacts>,
-}
-
-/// A file system, or what else has a signature.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeFacts {
-    /// What it is, such as `XFS file system` or `LVM volume`.
-    pub kind: String,
-    /// Its label, where its kind has one at a fixed place.
-    #[serde(default)]
-    pub label: String,
+    pub flags: Vec<String>,
 }
 
 /// One network port.
@@ -156,6 +104,9 @@ pub struct NicFacts {
     pub speed_mbit: Option<u32>,
     /// Whether a link was seen.
     pub carrier: bool,
+    /// Where its device is: `0000:3b:00.0` on PCI, `1-4.2:1.0` on USB; empty for a virtual port.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub address: String,
 }
 
 /// How the kernel was started.

@@ -7,8 +7,8 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
-    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind,
-    Shared, WipeReport,
+    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange, MacAddr, MachineFacts,
+    Object, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
@@ -96,6 +96,9 @@ pub struct MachineStatus {
     pub conditions: Vec<Condition>,
     /// The last facts the agent reported.
     pub facts: Option<Shared<MachineFacts>>,
+    /// What changed of its hardware from one session to the next, the newest last; at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fact_changes: Vec<FactChange>,
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
     pub receipts: Vec<DiskReceipt>,

@@ -130,7 +130,8 @@ struct Writable;
 
 impl Writable {
     fn new() -> Result<Self, EfiError> {
-        remount(READ_ONLY.difference(MsFlags::MS_RDONLY)).map_err(|source| EfiError::Variables { doing: "written", source })?;
+        remount(READ_ONLY.difference(MsFlags::MS_RDONLY))
+            .map_err(|source| EfiError::Variables { doing: "written", source })?;
         Ok(Self)
     }
 }

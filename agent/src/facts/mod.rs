@@ -1,13 +1,17 @@
 //! Facts: what the agent sees of its machine. Collecting never fails as a whole: a fact that cannot be read is left out
 //! and logged.
 
+mod cpu;
+mod devices;
+mod memory;
 mod nics;
 mod smbios;
 
-use std::{fs, path::Path, time::Duration};
+use std::path::{Path, PathBuf};
+use std::{fs, time::Duration};
 
 use landfall_api::message::{Identity, Vitals};
-use landfall_api::{CpuFacts, FirmwareFacts, FirmwareMode, MachineFacts};
+use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, TpmFacts, WatchdogFacts};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::efi;
@@ -19,23 +23,26 @@ pub(crate) fn collect() -> MachineFacts {
     )
     .inspect_err(|e| tracing::warn!("cannot read processors and memory: {e}"))
     .ok();
-    let cpus = system.as_ref().map(System::cpus).unwrap_or_default();
     let disks = landfall_disk::list_disks().unwrap_or_else(|e| {
         tracing::warn!("{e}; no disk is reported");
         Vec::new()
     });
+    let mut devices = devices::facts(Path::new("/sys/bus"));
+    let more_devices = devices.len().saturating_sub(MAX_DEVICES);
+    devices.truncate(MAX_DEVICES);
     MachineFacts {
         smbios: smbios::read(),
-        cpu: CpuFacts {
-            model: cpus.first().map(|c| c.brand().trim().to_owned()).unwrap_or_default(),
-            logical: u32::try_from(cpus.len()).unwrap_or(u32::MAX),
-            architecture: std::env::consts::ARCH.to_owned(),
-        },
+        cpu: cpu::facts(system.as_ref(), Path::new("/sys/devices/system/cpu"), Path::new("/proc")),
         memory_bytes: system.as_ref().map(System::total_memory).unwrap_or_default(),
+        memory: memory::facts(Path::new("/sys/devices/system/node"), Path::new("/sys/firmware/dmi/tables/DMI")),
         disks,
         // PID 1 of a boot image makes no virtual ports, and the ones a kernel brings along are no way to a coordinator.
         nics: nics::read(Path::new("/sys/class/net"), std::process::id() != 1),
+        devices,
+        more_devices: u32::try_from(more_devices).unwrap_or(u32::MAX),
         firmware: firmware(),
+        tpm: tpm(Path::new("/sys/class/tpm/tpm0")),
+        watchdog: watchdog(Path::new("/sys/class/watchdog")),
     }
 }
 
@@ -86,8 +93,60 @@ fn secure_boot() -> Option<bool> {
     fs::read(variable).ok()?.get(4).map(|v| *v == 1)
 }
 
+fn tpm(device: &Path) -> Option<TpmFacts> {
+    let version = read(&device.join("tpm_version_major")).parse().ok()?;
+    Some(TpmFacts { version, description: read(&device.join("device/description")) })
+}
+
+/// The first that is not the kernel's own timer: that one does not outlive a kernel that hangs.
+fn watchdog(class: &Path) -> Option<WatchdogFacts> {
+    let mut found = children(class).into_iter().map(|path| WatchdogFacts {
+        identity: read(&path.join("identity")),
+        timeout_seconds: read(&path.join("timeout")).parse().unwrap_or(0),
+    });
+    found.find(|watchdog| !watchdog.identity.is_empty() && watchdog.identity != "Software Watchdog")
+}
+
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// What is in a directory, by name; nothing where it cannot be read.
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    found.sort();
+    found
+}
+
+/// The last part of a path.
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The last part of what a symbolic link names, as those of sysfs that name a driver; empty without one.
+fn link_name(link: &Path) -> String {
+    fs::read_link(link).map(|target| name_of(&target)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod testing {
+    use std::fs;
+    use std::path::Path;
+
+    /// A directory with these files.
+    pub(super) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let file = root.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        root
+    }
+
+    pub(super) fn link(at: &Path, target: &str) {
+        std::os::unix::fs::symlink(target, at).unwrap();
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +158,21 @@ mod tests {
         assert_eq!(peak_rss("Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t   1234 kB\n"), Some(1234 * 1024));
         assert_eq!(peak_rss(""), None);
         assert!(vitals().peak_rss_bytes > 0);
+    }
+
+    #[test]
+    fn a_tpm_and_a_hardware_watchdog_are_seen() {
+        let sys = testing::tree(&[
+            ("tpm0/tpm_version_major", "2\n"),
+            ("w/watchdog0/identity", "Software Watchdog\n"),
+            ("w/watchdog1/identity", "i6300ESB timer\n"),
+            ("w/watchdog1/timeout", "30\n"),
+        ]);
+        let tpm = |name: &str| tpm(&sys.path().join(name)).map(|tpm| tpm.version);
+        assert_eq!((tpm("tpm0"), tpm("tpm1")), (Some(2), None));
+        let seen = watchdog(&sys.path().join("w")).unwrap();
+        assert_eq!((seen.identity.as_str(), seen.timeout_seconds), ("i6300ESB timer", 30));
+        assert_eq!(watchdog(sys.path()), None);
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! The network ports that identify a machine.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landfall_api::{MacAddr, NicFacts};
 
-use super::read as text;
+use super::{children, link_name, name_of, read as text};
 
 /// Every Ethernet port with a device behind it, by name. `or_virtual`: where there is none, as in a container or a network
 /// namespace, the virtual ports (veth, macvlan and similar) count in their place. They never stand beside hardware: their
 /// addresses change with every restart, and some, such as a container bridge's, are the same on many hosts.
 pub(super) fn read(root: &Path, or_virtual: bool) -> Vec<NicFacts> {
-    let mut ports: Vec<PathBuf> = fs::read_dir(root).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    ports.sort();
+    let ports = children(root);
     let found = |wanted: fn(&Path) -> bool| ports.iter().filter(|p| wanted(p)).filter_map(|p| nic(p)).collect();
     let hardware: Vec<NicFacts> = found(is_hardware);
     if hardware.is_empty() && or_virtual { found(leads_out) } else { hardware }
@@ -33,19 +32,22 @@ fn nic(port: &Path) -> Option<NicFacts> {
         return None;
     }
     let mac: MacAddr = text(&port.join("address")).parse().ok()?;
-    let driver = fs::read_link(port.join("device/driver")).ok();
     Some(NicFacts {
-        name: port.file_name()?.to_string_lossy().into_owned(),
+        name: name_of(port),
         mac,
-        driver: driver
-            .as_deref()
-            .and_then(Path::file_name)
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default(),
+        driver: link_name(&port.join("device/driver")),
         // -1 without carrier, and with drivers that do not report it.
         speed_mbit: text(&port.join("speed")).parse().ok().filter(|s| *s > 0),
         carrier: text(&port.join("carrier")) == "1",
+        address: on_bus(port),
     })
+}
+
+/// Where the port's device is on PCI or USB. What virtio puts in between is no place.
+fn on_bus(port: &Path) -> String {
+    let Ok(device) = fs::canonicalize(port.join("device")) else { return String::new() };
+    let on_bus = |path: &&Path| ["pci", "usb"].contains(&link_name(&path.join("subsystem")).as_str());
+    device.ancestors().find(on_bus).map(name_of).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -115,7 +115,8 @@ fn names_and_types_are_checked_before_any_machine() {
     }
     for (text, said) in [
         ("machine.fact.x == 1", "machine.fact.x is unknown"),
-        ("machine.facts.memory > 1", "machine.facts.memory is unknown"),
+        ("machine.facts.memoryGb > 1", "machine.facts.memoryGb is unknown"),
+        ("machine.facts.memory > 1", "machine.facts.memory is no value"),
         ("machine.facts.memoryBytes > '1'", "a number is compared with text"),
         ("params.m == 1", "the template has no parameter \"m\""),
         ("params.t == 1", "text is compared with a number"),

@@ -1,11 +1,11 @@
 //! Names and types of a condition, before a machine and parameters are known.
 
-use std::{fmt, sync::OnceLock};
+use std::fmt;
 
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
 
 use super::{Node, Path, Step, WhenFault, WhenScope, results::FieldKind};
+use crate::facts::schema::{properties, resolved, schema_of};
 use crate::{DiskFacts, DiskId, MachineFacts, ParameterType, issue::suggest};
 
 /// What a part of a condition comes to.
@@ -244,6 +244,10 @@ impl Checker<'_> {
                 "integer" | "number" => Kind::Number,
                 "boolean" => Kind::Boolean,
                 "array" => Kind::List,
+                "object" if properties(at).next().is_some() => {
+                    let names: Vec<&str> = properties(at).map(String::as_str).collect();
+                    self.nothing(path, &format!("name one of its fields: {}", names.join(", ")))
+                }
                 _ => Kind::Any,
             },
             _ => Kind::Any,
@@ -254,37 +258,4 @@ impl Checker<'_> {
         self.say(format!("{} is no value", path.written), hint);
         Kind::Any
     }
-}
-
-fn properties(schema: &Value) -> impl Iterator<Item = &String> {
-    schema.get("properties").and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys)
-}
-
-/// The definition that a reference means; of "this or null", this.
-fn resolved<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
-    let mut at = schema;
-    for _ in 0..4 {
-        let alternatives = at.get("anyOf").and_then(Value::as_array);
-        let next = match at.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
-            Some(name) => root.get("$defs").and_then(|all| all.get(name)),
-            None => alternatives.and_then(|all| all.first()),
-        };
-        match next {
-            Some(next) => at = next,
-            None => break,
-        }
-    }
-    at
-}
-
-/// Made once for each type.
-fn schema_of<T: JsonSchema>() -> &'static Value {
-    static MADE: OnceLock<[(&'static str, Value); 3]> = OnceLock::new();
-    fn made<T: JsonSchema>() -> (&'static str, Value) {
-        let generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
-        (std::any::type_name::<T>(), generator.into_root_schema_for::<T>().to_value())
-    }
-    let all = MADE.get_or_init(|| [made::<MachineFacts>(), made::<DiskFacts>(), made::<DiskId>()]);
-    let wanted = std::any::type_name::<T>();
-    all.iter().find(|(name, _)| *name == wanted).map_or(&Value::Null, |(_, schema)| schema)
 }

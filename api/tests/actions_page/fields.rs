@@ -3,9 +3,11 @@
 use landfall_api::{Kind, schema};
 use serde_json::{Map, Value};
 
-/// The schema of actions.
+/// The schema of actions and facts.
 pub(crate) struct Schema {
     definitions: Map<String, Value>,
+    /// Whether a person writes the fields: those have defaults.
+    written: bool,
 }
 
 /// The fields of one type, and everywhere where it stands in the action.
@@ -18,8 +20,18 @@ struct Type<'s> {
 impl Schema {
     /// That of rendered actions: a template's has an expression beside each value.
     pub(crate) fn new() -> Self {
-        let whole = schema(Kind::Workflow);
-        Self { definitions: whole["$defs"].as_object().cloned().expect("the schema has definitions") }
+        Self::of(Kind::Workflow, true)
+    }
+
+    fn of(kind: Kind, written: bool) -> Self {
+        let definitions = schema(kind)["$defs"].as_object().cloned().expect("the schema has definitions");
+        Self { definitions, written }
+    }
+
+    /// What a machine's facts are.
+    pub(crate) fn of_facts() -> String {
+        let machine = Self::of(Kind::Machine, false);
+        machine.with_types_below(&machine.definitions["MachineFacts"])
     }
 
     /// The field of an action.
@@ -84,6 +96,10 @@ impl Schema {
         if spec.get("properties").is_none() {
             return "It has no fields.\n".into();
         }
+        self.with_types_below(spec)
+    }
+
+    fn with_types_below(&self, spec: &Value) -> String {
         let mut out = self.table(spec);
         let mut types = Vec::new();
         self.types_below(spec, "", &mut types);
@@ -118,7 +134,10 @@ impl Schema {
 
     fn rows<'f>(&self, fields: impl Iterator<Item = (&'f String, &'f Value)>, of: &Value) -> String {
         let required = of.get("required").and_then(Value::as_array);
-        let mut out = String::from("| field | type | default | what it means |\n|---|---|---|---|\n");
+        let mut out = String::from(match self.written {
+            true => "| field | type | default | what it means |\n|---|---|---|---|\n",
+            false => "| field | type | what it means |\n|---|---|---|\n",
+        });
         for (name, field) in fields {
             let must = required.is_some_and(|names| names.iter().any(|one| one == name));
             let (meaning, stated) = split_default(&description(field));
@@ -132,8 +151,12 @@ impl Schema {
             let explained = choices.iter().filter(|(text, about)| !says_nothing_new(text, about));
             let explained: String = explained.map(|(text, about)| format!(" `{text}`: {about}")).collect();
             let meaning = format!("{meaning}{explained}");
-            let cells = [format!("`{name}`"), self.word(field), default, meaning.trim().to_owned()];
-            out += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+            let mut cells = vec![format!("`{name}`"), self.word(field), meaning.trim().to_owned()];
+            if self.written {
+                cells.insert(2, default);
+            }
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            out += &format!("| {} |\n", cells.join(" | "));
         }
         out
     }

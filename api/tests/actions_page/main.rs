@@ -1,4 +1,5 @@
-//! `docs/actions/` has one page for each action: a part made from its declaration and its schema, and an explanation by hand.
+//! `docs/actions/` has one page for each action: a part made from its declaration and its schema, and an explanation by hand. The
+//! fields of `docs/facts.md` are made the same way.
 //!
 //! `LANDFALL_BLESS=1 cargo test -p landfall-api --test actions_page` writes the made parts anew, and begins the page of a new action.
 
@@ -49,6 +50,11 @@ fn the_pages_say_what_the_declarations_say() {
         let page = Page::read(&file_of(key));
         page.holds("declaration", &declaration(key, &info, &schema)).holds("fields", &schema.fields_of(key)).written();
     }
+}
+
+#[test]
+fn the_page_of_facts_says_what_the_schema_says() {
+    Page::read("../facts.md").holds("facts", &Schema::of_facts()).written();
 }
 
 #[test]

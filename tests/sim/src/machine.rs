@@ -39,6 +39,7 @@ impl Machine {
                 driver: "ice".into(),
                 speed_mbit: (n < 2).then_some(25_000),
                 carrier: n < 2,
+                address: format!("0000:{:02x}:00.{}", 65 + n / 2, n % 2),
             })
             .collect();
         let disks = (0..2)
@@ -72,11 +73,15 @@ impl Machine {
                 model: "AMD EPYC 9354P 32-Core Processor".into(),
                 logical: 64,
                 architecture: std::env::consts::ARCH.into(),
+                sockets: 1,
+                cores: 32,
+                flags: Vec::new(),
             },
             memory_bytes: 405_874_671_616,
             disks,
             nics,
             firmware: FirmwareFacts { mode: FirmwareMode::Uefi, version: "1.7.2".into(), secure_boot: Some(false) },
+            ..MachineFacts::default()
         };
         Self {
             name: format!("m{number:05}"),

@@ -1,6 +1,6 @@
 //! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
-use landfall_api::{Document, Kind, Machine, MachineFacts, ReceiptState};
+use landfall_api::{CpuFacts, DeviceFacts, Document, FactChange, Kind, Machine, MachineFacts, ReceiptState};
 use landfall_client::Client;
 
 use super::Page;
@@ -35,6 +35,7 @@ impl Page<'_> {
         if let Some(facts) = &status.facts {
             self.facts(facts)?;
         }
+        self.fact_changes(&status.fact_changes)?;
         self.receipts(machine)?;
         if let Some(name) = &status.workflow {
             // The workflow may have been deleted; the machine's page is complete without it.
@@ -62,8 +63,14 @@ impl Page<'_> {
             None => "",
         };
         self.field("  Firmware", &format!("{mode} {}{secure}", facts.firmware.version))?;
-        self.field("  CPU", &format!("{} x {} ({})", facts.cpu.logical, facts.cpu.model, facts.cpu.architecture))?;
-        self.field("  Memory", &human::bytes(facts.memory_bytes))?;
+        self.field("  CPU", &cpu(&facts.cpu))?;
+        self.field("  Memory", &memory(facts))?;
+        if let Some(tpm) = &facts.tpm {
+            self.field("  TPM", &format!("version {}", tpm.version))?;
+        }
+        if let Some(watchdog) = &facts.watchdog {
+            self.field("  Watchdog", &format!("{}, {} s", watchdog.identity, watchdog.timeout_seconds))?;
+        }
         let mut disks = Columns::new(&["DISK", "SIZE", "TRANSPORT", "MODEL", "SERIAL", "WWN", "PATH"]);
         for disk in &facts.disks {
             let id = &disk.id;
@@ -75,16 +82,41 @@ impl Page<'_> {
         if facts.disks.iter().any(|disk| disk.contents.is_some()) {
             self.columns(&contents::columns(&facts.disks))?;
         }
-        let mut nics = Columns::new(&["NIC", "MAC", "DRIVER", "LINK"]);
+        let mut nics = Columns::new(&["NIC", "MAC", "DRIVER", "LINK", "AT"]);
         for nic in &facts.nics {
             let link = match (nic.carrier, nic.speed_mbit) {
                 (false, _) => "none".into(),
                 (true, Some(speed)) => format!("{speed} Mbit/s"),
                 (true, None) => "up".to_owned(),
             };
-            nics.row(vec![nic.name.clone(), nic.mac.to_string(), or_dash(nic.driver.clone()), link]);
+            let (driver, address) = (or_dash(nic.driver.clone()), or_dash(nic.address.clone()));
+            nics.row(vec![nic.name.clone(), nic.mac.to_string(), driver, link, address]);
         }
-        self.columns(&nics)
+        self.columns(&nics)?;
+        // Disks and ports have their own tables, as long as there is a driver for what they are plugged into.
+        let shown = |device: &&DeviceFacts| {
+            device.driver.is_empty() || !["storage", "network"].contains(&device.class.as_str())
+        };
+        let mut devices = Columns::new(&["DEVICE", "CLASS", "ID", "DRIVER", "NAME"]);
+        for device in facts.devices.iter().filter(shown) {
+            let id = format!("{}:{}", device.vendor, device.device);
+            let driver = if device.driver.is_empty() { "none".to_owned() } else { device.driver.clone() };
+            devices.row(vec![device.address.clone(), device.class.clone(), id, driver, or_dash(device.name.clone())]);
+        }
+        if facts.devices.iter().any(|device| shown(&device)) { self.columns(&devices) } else { Ok(()) }
+    }
+
+    fn fact_changes(&mut self, changes: &[FactChange]) -> Result<(), Failure> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.heading("Changes of the hardware")?;
+        let mut columns = Columns::new(&["SEEN", "FACT", "WAS", "IS"]);
+        for FactChange { at, fact, before, after } in changes {
+            let sides = [before, after].map(|side| or_dash(side.clone()));
+            columns.row([human::moment(*at), fact.clone()].into_iter().chain(sides).collect());
+        }
+        self.columns(&columns)
     }
 
     fn receipts(&mut self, machine: &Machine) -> Result<(), Failure> {
@@ -104,5 +136,53 @@ impl Page<'_> {
             columns.row(vec![or_dash(disk), says.into(), on.receipt.workflow_name.clone(), image, written]);
         }
         self.columns(&columns)
+    }
+}
+
+fn cpu(cpu: &CpuFacts) -> String {
+    let threads = format!("{} x {} ({}", cpu.logical, cpu.model, cpu.architecture);
+    match (cpu.sockets, cpu.cores) {
+        (0, _) | (_, 0) => format!("{threads})"),
+        (sockets, cores) => format!("{threads}; sockets: {sockets}, cores: {cores})"),
+    }
+}
+
+/// `256.0 GiB; 8 x 32.0 GiB DDR5; 2 NUMA nodes`.
+fn memory(facts: &MachineFacts) -> String {
+    let mut parts = vec![human::bytes(facts.memory_bytes)];
+    let mut modules: Vec<_> = facts.memory.modules.iter().map(|module| (module.size_bytes, &module.kind)).collect();
+    modules.sort();
+    for alike in modules.chunk_by(|a, b| a == b) {
+        let (size, kind) = alike[0];
+        parts.push(format!("{} x {} {kind}", alike.len(), human::bytes(size)).trim().to_owned());
+    }
+    if facts.memory.nodes.len() > 1 {
+        parts.push(format!("{} NUMA nodes", facts.memory.nodes.len()));
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{MemoryFacts, MemoryModule, MemoryNode};
+
+    use super::*;
+
+    #[test]
+    fn processors_and_memory_are_summed_up() {
+        let module =
+            |gib: u64, kind: &str| MemoryModule { size_bytes: gib << 30, kind: kind.into(), ..Default::default() };
+        let modules = vec![module(32, "DDR5"), module(16, ""), module(32, "DDR5")];
+        let nodes = vec![MemoryNode::default(); 2];
+        let mut facts = MachineFacts { memory_bytes: 80 << 30, ..MachineFacts::default() };
+        assert_eq!(memory(&facts), human::bytes(80 << 30));
+        facts.memory = MemoryFacts { nodes, modules };
+        let parts = [80_u64, 16, 32].map(|gib| human::bytes(gib << 30));
+        assert_eq!(memory(&facts), format!("{}; 1 x {}; 2 x {} DDR5; 2 NUMA nodes", parts[0], parts[1], parts[2]));
+        let mut known =
+            CpuFacts { model: "M".into(), logical: 8, architecture: "x86_64".into(), ..CpuFacts::default() };
+        assert_eq!(cpu(&known), "8 x M (x86_64)");
+        (known.sockets, known.cores) = (1, 4);
+        assert_eq!(cpu(&known), "8 x M (x86_64; sockets: 1, cores: 4)");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use landfall_api::message::{EventBody, EventRecord, PhoneHomeReport};
-use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow};
+use landfall_api::{Document, ErrorCode, Kind, MAX_FACT_CHANGES, MachineFacts, Problem, Shared, Workflow};
 use landfall_machine::run::{MAX_INTERRUPTIONS, policy};
 use landfall_machine::{Epoch, Input, MachineState, Which};
 use uuid::Uuid;
@@ -161,10 +161,15 @@ impl Sessions {
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
         self.hears(&mut live, Epoch::new(epoch))?;
-        let (name, facts) = (self.fleet.machine_name(machine_uid)?, Shared::from(facts));
+        let (name, facts, now) = (self.fleet.machine_name(machine_uid)?, Shared::from(facts), self.fleet.now());
         self.fleet
             .mutate_machine(&name, |machine| {
-                machine.status.get_or_insert_default().facts = Some(facts.clone());
+                let status = machine.status.get_or_insert_default();
+                let changes = status.facts.as_ref().map(|before| before.changes(&facts, now)).unwrap_or_default();
+                status.fact_changes.extend(changes);
+                let oldest = status.fact_changes.len().saturating_sub(MAX_FACT_CHANGES);
+                status.fact_changes.drain(..oldest);
+                status.facts = Some(facts.clone());
             })
             .await
             .map(drop)

@@ -1,7 +1,9 @@
 //! Lists that are shown and not started: renderings and dry runs.
 
 use landfall_api::message::{ActionKind, ToAgent};
-use landfall_api::{DiskFacts, DiskId, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList};
+use landfall_api::{
+    DiskFacts, DiskId, MAX_FACT_CHANGES, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList,
+};
 
 use super::*;
 
@@ -156,6 +158,27 @@ async fn a_request_starts_only_what_the_person_saw() {
     let newer = previewed().await;
     assert_ne!(newer.digest, seen.digest);
     request(&newer.digest).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_keeps_the_newest_changes_of_its_hardware() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let changes = async || world.machine().await.status.unwrap().fact_changes;
+    for second in 1..3 {
+        world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts_at(second, "D1")).await.unwrap();
+    }
+    assert_eq!(changes().await, [], "the first facts, and a later look at the same disk");
+    for n in 0..MAX_FACT_CHANGES {
+        world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts_at(3, &format!("R{n}"))).await.unwrap();
+    }
+    let kept = changes().await;
+    let last = kept.last().unwrap();
+    // A disk in place of another: one is gone, one is new.
+    assert_eq!((kept.len(), last.fact.as_str(), last.before.as_str()), (MAX_FACT_CHANGES, "disks[R63]", ""));
+    assert!(last.after.contains("serial R63"), "{last:?}");
 }
 
 #[tokio::test]

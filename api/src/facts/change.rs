@@ -1,0 +1,200 @@
+//! What became of a machine's facts from one look to the next.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::MachineFacts;
+
+/// Changes that a machine's status keeps; the oldest go first.
+pub const MAX_FACT_CHANGES: usize = 64;
+/// The longest text of a change, bytes; the rest is cut.
+const MAX_SIDE: usize = 200;
+
+/// One fact that differs from the last time the machine was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FactChange {
+    /// When the coordinator saw it.
+    pub at: Timestamp,
+    /// Its path; a thing in a list is named by what identifies it: `memory.modules[DIMM_A1]`, `disks[S4EVNX0R].id.model`.
+    pub fact: String,
+    /// What it was; empty if it was not there.
+    #[serde(default)]
+    pub before: String,
+    /// What it is; empty if it is gone.
+    #[serde(default)]
+    pub after: String,
+}
+
+impl MachineFacts {
+    /// What is different in `after`. What varies from boot to boot on the same hardware does not count: kernel names, links,
+    /// drivers, the contents of disks, and 2 % of memory.
+    pub fn changes(&self, after: &Self, at: Timestamp) -> Vec<FactChange> {
+        let mut found = Vec::new();
+        // Facts are plain data: they serialise.
+        let [before, after] = [self, after].map(|facts| serde_json::to_value(facts).unwrap_or_default());
+        compare("", "", &before, &after, &mut |fact, before, after| {
+            found.push(FactChange { at, fact, before, after });
+        });
+        found
+    }
+}
+
+/// `kind` is the path without what identifies the things in lists.
+fn compare(path: &str, kind: &str, before: &Value, after: &Value, say: &mut impl FnMut(String, String, String)) {
+    if before == after || varies(kind) {
+        return;
+    }
+    match (before, after) {
+        (Value::Number(a), Value::Number(b)) if ["memoryBytes", "memory.nodes.sizeBytes"].contains(&kind) => {
+            let [a, b] = [a, b].map(|n| n.as_u64().unwrap_or(0));
+            if a.abs_diff(b) > a / 50 {
+                say(path.to_owned(), a.to_string(), b.to_string());
+            }
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let names = |map: &Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
+            each(path, kind, names(a), names(b), |name| (a.get(name), b.get(name)), |name, of| join(of, name), say);
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            let keys = |list: &[Value]| list.iter().map(key).collect::<Vec<_>>();
+            let find = |list: &'_ [Value], wanted: &str| list.iter().position(|item| key(item) == wanted);
+            let pair = |name: &str| (find(a, name).map(|n| &a[n]), find(b, name).map(|n| &b[n]));
+            each(path, kind, keys(a), keys(b), pair, |name, of| format!("{of}[{name}]"), say);
+        }
+        _ => say(path.to_owned(), text(before), text(after)),
+    }
+}
+
+/// Compares what both have of the same name, and names what one of them lacks.
+fn each<'v>(
+    path: &str, kind: &str, before: Vec<String>, after: Vec<String>,
+    pair: impl Fn(&str) -> (Option<&'v Value>, Option<&'v Value>), under: impl Fn(&str, &str) -> String,
+    say: &mut impl FnMut(String, String, String),
+) {
+    let new = after.into_iter().filter(|name| !before.contains(name)).collect::<Vec<_>>();
+    for name in before.iter().chain(&new) {
+        let path = under(name, path);
+        // A list's items are all of one kind.
+        let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
+        match pair(name) {
+            (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
+            (a, b) if !varies(&kind) => say(path, a.map(text).unwrap_or_default(), b.map(text).unwrap_or_default()),
+            _ => {}
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// What differs from boot to boot on the same hardware.
+fn varies(kind: &str) -> bool {
+    let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
+    names.contains(&kind) || ["nics.driver", "devices.driver", "devices.modalias"].contains(&kind)
+}
+
+/// What identifies a thing in a list; a scalar is its own name.
+fn key(item: &Value) -> String {
+    let id = item.get("id").unwrap_or(item);
+    let known =
+        ["wwn", "slot", "mac", "serial", "address", "path", "number"].into_iter().filter_map(|name| id.get(name));
+    known.map(text).find(|text| !text.is_empty()).unwrap_or_else(|| text(item))
+}
+
+/// A value in one line.
+fn text(value: &Value) -> String {
+    let mut line = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Object(fields) => {
+            let parts = fields.iter().map(|(name, value)| (name, text(value)));
+            let parts = parts.filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name} {value}"));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    };
+    if let Some(end) = (0..=MAX_SIDE.min(line.len())).rev().find(|at| line.is_char_boundary(*at)) {
+        line.truncate(end);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DiskFacts, DiskId, MemoryFacts, MemoryModule, NicFacts, TpmFacts};
+
+    fn facts() -> MachineFacts {
+        let disk = |serial: &str, name: &str| DiskFacts {
+            id: DiskId { serial: serial.into(), name: name.into(), model: "M".into(), ..DiskId::default() },
+            ..DiskFacts::default()
+        };
+        let module = |slot: &str, serial: &str| MemoryModule {
+            slot: slot.into(),
+            size_bytes: 1 << 34,
+            serial: serial.into(),
+            ..MemoryModule::default()
+        };
+        let mut facts = MachineFacts {
+            memory_bytes: 100_000,
+            memory: MemoryFacts { nodes: Vec::new(), modules: vec![module("A1", "s1"), module("A2", "s2")] },
+            disks: vec![disk("D1", "sda"), disk("D2", "sdb")],
+            ..MachineFacts::default()
+        };
+        facts.cpu.flags = vec!["avx".into(), "vmx".into()];
+        facts
+    }
+
+    fn said(change: impl FnOnce(&mut MachineFacts)) -> Vec<[String; 3]> {
+        let mut after = facts();
+        change(&mut after);
+        let found = facts().changes(&after, Timestamp::UNIX_EPOCH);
+        found.into_iter().map(|change| [change.fact, change.before, change.after]).collect()
+    }
+
+    #[test]
+    fn a_change_names_what_was_and_what_is() {
+        let nic = NicFacts {
+            name: "eth0".into(),
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            driver: String::new(),
+            speed_mbit: None,
+            carrier: false,
+            address: String::new(),
+        };
+        for (change, wanted) in [
+            (said(|f| f.firmware.version = "2.1".into()), ["firmware.version", "", "2.1"]),
+            (said(|f| f.disks[1].id.model = "N".into()), ["disks[D2].id.model", "M", "N"]),
+            (said(|f| f.memory.modules[0].serial = "s9".into()), ["memory.modules[A1].serial", "s1", "s9"]),
+            (said(|f| drop(f.cpu.flags.pop())), ["cpu.flags[vmx]", "vmx", ""]),
+            (said(|f| f.memory_bytes = 97_000), ["memoryBytes", "100000", "97000"]),
+            (said(|f| f.tpm = Some(TpmFacts { version: 2, ..TpmFacts::default() })), ["tpm", "", "version 2"]),
+            (
+                said(|f| drop(f.memory.modules.remove(1))),
+                ["memory.modules[A2]", "slot A2, sizeBytes 17179869184, serial s2", ""],
+            ),
+            (
+                said(|f| f.nics = vec![nic.clone()]),
+                ["nics[52:54:00:00:00:01]", "", "name eth0, mac 52:54:00:00:00:01, carrier false"],
+            ),
+        ] {
+            assert_eq!(change, [wanted.map(str::to_owned)]);
+        }
+    }
+
+    #[test]
+    fn what_varies_from_boot_to_boot_is_no_change() {
+        let none = said(|f| {
+            f.disks[0].id.name = "sdb".into();
+            f.disks[1].id.name = "sda".into();
+            f.disks.swap(0, 1);
+            f.disks[0].hctl = "1:0:0:0".into();
+            f.memory_bytes = 99_000;
+        });
+        assert_eq!(none, Vec::<[String; 3]>::new());
+    }
+}

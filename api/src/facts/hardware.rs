@@ -1,0 +1,114 @@
+//! What a machine is made of beside disks and ports: memory, devices, TPM, watchdog.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Devices that facts name; the others are counted. A large server has a hundred.
+pub const MAX_DEVICES: usize = 256;
+/// Modules of memory that facts name: SMBIOS describes one for each slot, and a large server has 96.
+pub const MAX_MODULES: usize = 256;
+/// Memory, by node and by module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryFacts {
+    /// NUMA nodes; a machine without NUMA has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<MemoryNode>,
+    /// Modules (DIMMs) as SMBIOS describes them; empty slots are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<MemoryModule>,
+}
+
+impl MemoryFacts {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.modules.is_empty()
+    }
+}
+
+/// One NUMA node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryNode {
+    /// The kernel's number of it, from 0.
+    pub number: u32,
+    /// Its memory, bytes; 0 for a node that has processors alone.
+    pub size_bytes: u64,
+    /// Its processors, as the kernel writes a list: `0-15,32-47`.
+    #[serde(default)]
+    pub cpus: String,
+}
+
+/// One module of memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryModule {
+    /// The name printed at its slot, such as `DIMM_A1`.
+    pub slot: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// `DDR4`, `DDR5` and the like; empty if unknown.
+    #[serde(default)]
+    pub kind: String,
+    /// Configured speed, megatransfers a second; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_mts: Option<u32>,
+    /// Manufacturer.
+    #[serde(default)]
+    pub manufacturer: String,
+    /// Serial number.
+    #[serde(default)]
+    pub serial: String,
+    /// Part number.
+    #[serde(default)]
+    pub part: String,
+}
+
+/// One device on PCI or USB.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceFacts {
+    /// `pci` or `usb`.
+    pub bus: String,
+    /// Where it is: `0000:3b:00.0` on PCI, `1-4.2` on USB.
+    pub address: String,
+    /// What it is for: `storage`, `network`, `display` (a GPU), `accelerator`, `serial bus`, `input` and the like; `other`.
+    pub class: String,
+    /// Vendor's number, four hexadecimal digits.
+    pub vendor: String,
+    /// Device's number, four hexadecimal digits.
+    pub device: String,
+    /// Subsystem's vendor and device on PCI, `15d9:0968`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subsystem: String,
+    /// What it calls itself; PCI devices do not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The driver that it has; empty without one.
+    #[serde(default)]
+    pub driver: String,
+    /// Of a device without a driver, what the kernel looks for one by (its modalias).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub modalias: String,
+}
+
+/// A trusted platform module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TpmFacts {
+    /// Major version of its specification, 1 or 2.
+    pub version: u32,
+    /// What it calls itself; empty where the kernel does not tell.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// A hardware watchdog.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WatchdogFacts {
+    /// What it calls itself.
+    pub identity: String,
+    /// Seconds until it restarts the machine, once it runs.
+    #[serde(default)]
+    pub timeout_seconds: u32,
+}
