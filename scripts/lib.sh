@@ -237,11 +237,12 @@ _boot_image() {
     temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.boot.XXXXXX")
     landfall_image initramfs --kernel-tree "$tree" --agent "$agent" --profile "$profile" \
         -o "$temporary/initramfs.zst" --kernel-out "$temporary/vmlinuz" >&2
+    landfall_image uki --kernel "$temporary/vmlinuz" --initramfs "$temporary/initramfs.zst" -o "$temporary/landfall.efi" >&2
     chmod 755 "$temporary"
     mv -T "$temporary" "$directory"
 }
 
-# boot_image [PROFILE]: prints the directory with vmlinuz and initramfs.zst, packed from the release agent with the drivers of a
+# boot_image [PROFILE]: prints the directory with vmlinuz, initramfs.zst and both as landfall.efi, packed from the release agent with the drivers of a
 # profile (vm by default); `build_release` first.
 boot_image() {
     local profile=${1:-vm} agent tree key directory

@@ -20,6 +20,7 @@ fdisk checks partition tables
 grub-pc-bin boot loader for BIOS
 grub-efi-amd64-bin boot loader for UEFI
 grub-common grub-mkimage
+systemd-boot-efi the stub that a unified kernel image is made of
 busybox-static user space of the small test image
 squashfs-tools makes the tools layer
 zstd opens images on the command line
@@ -68,6 +69,7 @@ function_of() {
     gnupg) echo gpg ;;
     squashfs-tools) echo mksquashfs ;;
     iproute2) echo ip ;;
+    systemd-boot-efi) echo /usr/lib/systemd/boot/efi/linuxx64.efi.stub ;;
     ignition) echo /usr/lib/dracut/modules.d/30ignition/ignition ;;
     esac
 }

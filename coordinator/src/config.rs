@@ -292,6 +292,7 @@ impl Config {
     /// [`ConfigError::Invalid`] naming the key and the path.
     pub fn check_files(&self) -> Result<(), ConfigError> {
         let mut files = vec![("boot.kernel", &self.boot.kernel), ("boot.initramfs", &self.boot.initramfs)];
+        files.extend(self.boot.uki.iter().map(|uki| ("boot.uki", uki)));
         files.extend(self.boot.tools.iter().map(|tools| ("boot.tools", tools)));
         files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
         files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));

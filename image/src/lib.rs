@@ -1,12 +1,13 @@
 //! Packs the boot image and assembles and inspects OS disk images.
 //!
-//! Four products, all made without a running target system and without trusting file times or orders:
+//! Five products, all made without a running target system and without trusting file times or orders:
 //!
 //! - the **initramfs** a machine netboots: the agent as `/init` and the few drivers of a *profile*, taken from an
 //!   unpacked Debian kernel package ([`kernel`], [`initramfs`]); same input, same bytes;
 //! - the **disk image** the agent writes: a GPT disk that boots on BIOS and UEFI alike ([`disk`]), zstd-compressed,
 //!   with its digest;
 //! - the **packed image** and its index ([`pack`]), of which the agent fetches, proves and decodes any part alone;
+//! - the **unified kernel image** ([`uki`]): kernel, initramfs and command line as one program for UEFI;
 //! - the **tools layer** ([`tools`]): the worker and Debian's programs, for the actions that need them.
 //!
 //! [`inspect`] reads any of them and shows what it contains.
@@ -20,3 +21,4 @@ pub mod kernel;
 pub mod output;
 pub mod pack;
 pub mod tools;
+pub mod uki;

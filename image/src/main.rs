@@ -13,7 +13,7 @@ use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
 use landfall_image::inspect::Report;
 use landfall_image::kernel::{KernelTree, Profile};
-use landfall_image::{disk, initramfs, inspect, output, pack, tools};
+use landfall_image::{disk, initramfs, inspect, output, pack, tools, uki};
 
 /// Packs the boot image; builds and inspects OS disk images.
 #[derive(Parser)]
@@ -27,6 +27,10 @@ struct Cli {
 enum Command {
     /// Pack a boot image (newc cpio, zstd) from a static init and an unpacked kernel package
     Initramfs(InitramfsArgs),
+    /// Make a unified kernel image: kernel, boot image and command line as one program that UEFI starts by itself
+    ///
+    /// A coordinator that has it as boot.uki gives it to firmware that boots from HTTP, with each machine's own command line in it.
+    Uki(UkiArgs),
     /// Assemble a GPT disk image that boots on BIOS and UEFI from a directory with its root file system
     OsDisk(OsDiskArgs),
     /// Pack a disk image so that machines fetch, check and decode only the parts they lack
@@ -75,6 +79,25 @@ struct InitramfsArgs {
     /// Report as JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct UkiArgs {
+    /// The kernel, as `landfall-image initramfs --kernel-out` wrote it
+    #[arg(long, value_name = "FILE")]
+    kernel: PathBuf,
+    /// The boot image
+    #[arg(long, value_name = "FILE")]
+    initramfs: PathBuf,
+    /// The kernel's command line, for a machine that is not given another by a coordinator
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    command_line: String,
+    /// systemd's stub (Debian's package systemd-boot-efi)
+    #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
+    stub: PathBuf,
+    /// Output file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
 }
 
 #[derive(Args)]
@@ -241,6 +264,7 @@ fn size(text: &str) -> Result<u64, String> {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Initramfs(args) => initramfs(&args),
+        Command::Uki(args) => unified(&args),
         Command::OsDisk(args) => os_disk(&args),
         Command::Pack(args) => pack_disk(&args),
         Command::Tools(args) => tools_layer(&args),
@@ -253,6 +277,24 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn unified(args: &UkiArgs) -> anyhow::Result<()> {
+    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let (stub, kernel, initramfs) = (read(&args.stub)?, read(&args.kernel)?, read(&args.initramfs)?);
+    let os_release = format!("ID=landfall\nNAME=Landfall\nPRETTY_NAME=\"Landfall {}\"\n", env!("CARGO_PKG_VERSION"));
+    let parts = uki::Parts {
+        stub: &stub,
+        kernel: &kernel,
+        initramfs: &initramfs,
+        command_line: &args.command_line,
+        os_release: &os_release,
+    };
+    let image = uki::build(&parts)?;
+    output::write_file(&args.output, &image)?;
+    println!("{}", args.output.display());
+    println!("  stored   {}", bytes(image.len() as u64));
+    Ok(())
 }
 
 fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {

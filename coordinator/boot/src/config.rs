@@ -56,6 +56,10 @@ pub struct BootConfig {
     pub kernel: PathBuf,
     /// The initramfs with their agent, served as `/boot/initramfs`.
     pub initramfs: PathBuf,
+    /// The unified kernel image of x86-64 machines (`landfall-image uki`), for firmware that boots from HTTP without iPXE.
+    /// Absent: such firmware gets iPXE.
+    #[serde(default)]
+    pub uki: Option<PathBuf>,
     /// The tools layer of x86-64 machines. Absent: actions that need it are refused.
     #[serde(default)]
     pub tools: Option<PathBuf>,

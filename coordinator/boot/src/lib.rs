@@ -48,6 +48,7 @@
 //!         kernel: "/srv/vmlinuz".into(),
 //!         initramfs: "/srv/initramfs".into(),
 //!         tools: None,
+//!         uki: None,
 //!         arm64: OtherImage::default(),
 //!         bootloaders: "/usr/lib/ipxe".into(),
 //!         images: None,

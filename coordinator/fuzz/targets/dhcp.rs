@@ -30,7 +30,12 @@ fn check(reply: &Reply, request: &Request) {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let flags = input.u8();
-    let server = BootServer { address: Ipv4Addr::new(10, 77, 0, 1), http_port: 7480, arm64: flags & 1 != 0 };
+    let server = BootServer {
+        address: Ipv4Addr::new(10, 77, 0, 1),
+        http_port: 7480,
+        arm64: flags & 1 != 0,
+        uki: flags & 8 != 0,
+    };
     let network = Network {
         netmask: Ipv4Addr::new(255, 255, 255, 0),
         router: (flags & 2 != 0).then_some(server.address),

@@ -33,6 +33,8 @@ pub struct CoordinatorOptions {
     pub kernel: PathBuf,
     /// Initramfs it serves.
     pub initramfs: PathBuf,
+    /// Unified kernel image it serves.
+    pub uki: Option<PathBuf>,
     /// Tools layer it serves.
     pub tools: Option<PathBuf>,
     /// Directory of iPXE's binaries.
@@ -161,10 +163,13 @@ fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
         DhcpMode::Proxy => "mode = \"proxy\"",
     };
     let text = |path: &Path| toml_string(&path.to_string_lossy());
-    let tools = options.tools.as_deref().map_or_else(String::new, |path| format!("tools = {}\n", text(path)));
+    let line = |key: &str, path: &Option<PathBuf>| {
+        path.as_deref().map_or_else(String::new, |path| format!("{key} = {}\n", text(path)))
+    };
+    let more_files = line("uki", &options.uki) + &line("tools", &options.tools);
     format!(
         "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\
-         kernel_args = {}\n{tools}\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
+         kernel_args = {}\n{more_files}\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
         text(data),
         text(&options.kernel),
         text(&options.initramfs),

@@ -23,6 +23,8 @@ pub struct BootServer {
     pub http_port: u16,
     /// Whether [`ARM64_LOADER`] is there to be served.
     pub arm64: bool,
+    /// Whether a unified kernel image is there to be served.
+    pub uki: bool,
 }
 
 /// What goes into the reply's boot file field.
@@ -64,6 +66,10 @@ impl BootServer {
             // 7 by the registry's errata, 9 by its text: firmware sends either for x86-64 UEFI.
             (Client::Pxe, Some(7 | 9)) => tftp(UEFI_LOADER),
             (Client::Pxe, Some(11)) if self.arm64 => tftp(ARM64_LOADER),
+            // With an ending by which firmware knows a program, whatever the answer's type.
+            (Client::Http, Some(16)) if self.uki => {
+                http(&format!("uki/{}.efi", request.mac.to_string().replace(':', "-")))
+            }
             (Client::Http, Some(16)) => http(UEFI_LOADER),
             (Client::Http, Some(19)) if self.arm64 => http(ARM64_LOADER),
             (Client::Pxe, Some(11)) | (Client::Http, Some(19)) => Err(Silence::NoArm64Loader),

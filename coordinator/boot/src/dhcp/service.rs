@@ -120,6 +120,7 @@ impl DhcpService {
             address: config.advertise,
             http_port: config.http.listen.port(),
             arm64: config.boot.bootloaders.join(ARM64_LOADER).is_file(),
+            uki: config.boot.uki.is_some(),
         };
         // Bound before the question, so that a second coordinator on this host fails by the port, at once.
         let main = open(&interface, SERVER_PORT, Sharing::Alone)?;

@@ -23,7 +23,7 @@ const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 fn server() -> BootServer {
-    BootServer { address: OWN, http_port: 7480, arm64: false }
+    BootServer { address: OWN, http_port: 7480, arm64: false, uki: false }
 }
 
 fn network() -> Network {
@@ -119,7 +119,10 @@ fn each_firmware_is_sent_to_its_own_loader() {
     let arm64 = BootServer { arm64: true, ..server() };
     let reply = answer_67(&Packet::pxe(Discover, "PXEClient", 11).parse(), Standing::Known, &arm64).unwrap();
     assert_eq!(file(&reply), "snponly-arm64.efi");
-    let longest = BootServer { address: Ipv4Addr::new(255, 255, 255, 255), http_port: 65535, arm64: true };
+    let with_uki = BootServer { uki: true, ..server() };
+    let reply = answer_67(&Packet::pxe(Discover, "HTTPClient", 16).parse(), Standing::Known, &with_uki).unwrap();
+    assert_eq!(file(&reply), "http://10.77.0.1:7480/boot/uki/52-54-00-00-00-01.efi");
+    let longest = BootServer { address: Ipv4Addr::new(255, 255, 255, 255), http_port: 65535, arm64: true, uki: true };
     let url = longest.script_url("ff:ff:ff:ff:ff:ff".parse().unwrap(), Some(11));
     assert!(url.len() <= 127 && url.ends_with("&arch=arm64"), "{} bytes: {url}", url.len());
 }

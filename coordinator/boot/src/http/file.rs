@@ -20,7 +20,7 @@ use landfall_edge::gate::Limiter;
 use super::range::{Selection, Version, http_date, select};
 
 /// One read from the disk: few system calls, and little memory a connection.
-const CHUNK: usize = 128 << 10;
+pub(super) const CHUNK: usize = 128 << 10;
 
 /// Lines a second about files that are there and cannot be read.
 static FAILURES: Limiter = Limiter::a_second(10);
@@ -102,7 +102,7 @@ pub fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     response
 }
 
-async fn open(path: &Path) -> io::Result<(File, Version)> {
+pub(super) async fn open(path: &Path) -> io::Result<(File, Version)> {
     // Asked before opening: opening a FIFO would wait for its writer.
     if !tokio::fs::metadata(path).await?.is_file() {
         return Err(io::ErrorKind::NotFound.into());

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
+//! | `/boot/uki/<mac>.efi` | the unified kernel image with the machine's command line, for UEFI HTTP Boot |
 //! | `/boot/tools/<digest>` | the tools layer with that digest |
 //! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt (`&action=N`: of that action) |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
@@ -19,6 +20,7 @@ pub mod own_ipxe;
 pub mod range;
 pub mod script;
 pub mod serve;
+pub mod uki;
 
 mod log;
 
@@ -33,7 +35,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, middleware};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use landfall_api::MacAddr;
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -100,6 +102,7 @@ pub fn router(shared: Arc<BootHttp>) -> Router {
         .route("/boot/ipxe", get(ipxe))
         .route("/boot/find-disk", get(find_disk_program))
         .route("/boot/tools/{digest}", get(tools_layer))
+        .route("/boot/uki/{name}", get(machines_uki))
         .route("/boot/{name}", get(boot_file))
         .route("/images/{*path}", get(image))
         .route("/metadata", get(metadata_root))
@@ -135,8 +138,8 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         return plain(StatusCode::BAD_REQUEST, "the parameter mac is missing: /boot/ipxe?mac=52:54:00:12:34:56\n");
     };
     let client = request.extensions().get::<Client>();
-    if client.is_some_and(|client| !shared.scripts.0.step_of(client.0.ip())) {
-        return plain(StatusCode::TOO_MANY_REQUESTS, "too many requests for scripts from this address\n");
+    if let Some(refused) = too_many(&shared, client) {
+        return refused;
     }
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
         return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is not an Ethernet address\n", query.mac));
@@ -151,41 +154,88 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         let again = format!("{}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}", shared.agent.load().http_url);
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
-    let from = client.map(|client| client.0.ip());
-    let script = match impostor(&shared, client, mac).await {
-        Some(why) => {
-            if let Some(left_out) = IMPOSTORS.step() {
-                tracing::warn!(service = "http", %mac, ?from, why, left_out, "a boot script was requested from \
-                    another machine's address");
+    let script = match decide(&shared, client, mac, uuid).await {
+        Ok(decision) => {
+            let image = image_of(arch, &shared.files.load());
+            if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
+                tracing::warn!(service = "http", %mac, arch = sent_as(&query.arch), "there is no boot image for the \
+                    machine's architecture, so it boots its own disk; name one in [boot.arm64] if that is it");
             }
-            script::to_disk(&format!("{why}. Starting this machine's own disk."))
+            script::render(&decision, mac, image, &shared.agent.load())
         }
-        None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
-            Ok(Ok(decision)) => {
-                let image = image_of(arch, &shared.files.load());
-                if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
-                    tracing::warn!(service = "http", %mac, arch = sent_as(&query.arch), "there is no boot image for the \
-                        machine's architecture, so it boots its own disk; name one in [boot.arm64] if that is it");
-                }
-                script::render(&decision, mac, image, &shared.agent.load())
-            }
-            Ok(Err(error)) => {
-                tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
-                script::to_disk(
-                    "the coordinator could not decide; its log has the reason. Starting this machine's own disk.",
-                )
-            }
-            Err(_) => {
-                tracing::error!(service = "http", %mac, limit = ?DECISION_LIMIT, "cannot decide what a machine boots \
-                    in time");
-                script::to_disk("the coordinator did not decide in time. Starting this machine's own disk.")
-            }
-        },
+        Err(why) => script::to_disk(&format!("{why}. Starting this machine's own disk.")),
     };
-    let mut response = plain(StatusCode::OK, script);
-    // Each script may hold a token of its own.
+    for_one(plain(StatusCode::OK, script))
+}
+
+/// Refuses an address that asks for too many tokens.
+fn too_many(shared: &BootHttp, client: Option<&Client>) -> Option<Response> {
+    let refused = client.is_some_and(|client| !shared.scripts.0.step_of(client.0.ip()));
+    refused.then(|| plain(StatusCode::TOO_MANY_REQUESTS, "too many requests for scripts from this address\n"))
+}
+
+/// An answer that may hold a token is no one else's.
+fn for_one(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// What the machine boots, or why nothing but its own disk.
+async fn decide(
+    shared: &BootHttp, client: Option<&Client>, mac: MacAddr, uuid: Option<Uuid>,
+) -> Result<Decision, String> {
+    let from = client.map(|client| client.0.ip());
+    if let Some(why) = impostor(shared, client, mac).await {
+        if let Some(left_out) = IMPOSTORS.step() {
+            tracing::warn!(service = "http", %mac, ?from, why, left_out, "a boot script was requested from another \
+                machine's address");
+        }
+        return Err(why);
+    }
+    match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
+        Ok(Ok(decision)) => Ok(decision),
+        Ok(Err(error)) => {
+            tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
+            Err("the coordinator could not decide; its log has the reason".to_owned())
+        }
+        Err(_) => {
+            tracing::error!(service = "http", %mac, limit = ?DECISION_LIMIT, "cannot decide what a machine boots in time");
+            Err("the coordinator did not decide in time".to_owned())
+        }
+    }
+}
+
+/// For firmware that starts a UKI from HTTP. It cannot start the machine's own disk from here: without a workflow there is no such
+/// file, and the firmware goes to the next entry of its boot order.
+async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, request: Request) -> Response {
+    let files = shared.files.load_full();
+    let Some(path) = &files.uki else {
+        return plain(StatusCode::NOT_FOUND, "no UKI is served; set boot.uki in the configuration\n");
+    };
+    let Some(Ok(mac)) = name.strip_suffix(".efi").map(|mac| mac.replace('-', ":").parse::<MacAddr>()) else {
+        return plain(StatusCode::NOT_FOUND, "the name is a port's address: /boot/uki/52-54-00-12-34-56.efi\n");
+    };
+    let boot = shared.agent.load_full();
+    if request.method() == Method::HEAD {
+        // Firmware asks for the size first; it is the same with any token.
+        return uki::respond(path, "").await;
+    }
+    let client = request.extensions().get::<Client>();
+    if let Some(refused) = too_many(&shared, client) {
+        return refused;
+    }
+    let token = match decide(&shared, client, mac, None).await {
+        Ok(Decision::RunAgent { token, .. }) => Some(token),
+        Ok(Decision::Approve { .. }) => None,
+        Ok(Decision::BootDisk { machine, .. }) => {
+            return plain(StatusCode::NOT_FOUND, format!("{machine} has no workflow: it boots its own disk\n"));
+        }
+        Ok(Decision::Unknown) => {
+            return plain(StatusCode::NOT_FOUND, format!("no machine has the address {mac}\n"));
+        }
+        Err(why) => return plain(StatusCode::NOT_FOUND, format!("{why}: the machine boots its own disk\n")),
+    };
+    for_one(uki::respond(path, &script::command_line(token.as_deref(), mac, &boot)).await)
 }
 
 /// How the names of that architecture's boot image end; `None` without an image.

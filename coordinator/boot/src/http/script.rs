@@ -8,8 +8,6 @@
 //! - The kernel finds its initramfs by name, so the image's name and `initrd=` must agree.
 //! - `--timeout` counts from the last progress; without it a server that vanished in mid-download is waited for for ever.
 
-use std::fmt::Write;
-
 use landfall_api::MacAddr;
 
 use crate::policy::{Decision, ReceiptOf};
@@ -61,11 +59,11 @@ pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
 pub fn render(decision: &Decision, mac: MacAddr, image: Option<&str>, boot: &AgentBoot) -> String {
     match (decision, image) {
         (Decision::RunAgent { machine, token }, Some(image)) => {
-            run_agent(&format!("{machine} has a workflow"), &format!(" landfall.token={token}"), mac, image, boot)
+            run_agent(&format!("{machine} has a workflow"), Some(token), mac, image, boot)
         }
         (Decision::Approve { machine }, Some(image)) => {
             let who = machine.as_deref().unwrap_or("this machine");
-            run_agent(&format!("{who} waits for approval"), "", mac, image, boot)
+            run_agent(&format!("{who} waits for approval"), None, mac, image, boot)
         }
         (Decision::RunAgent { .. } | Decision::Approve { .. }, None) => to_disk(
             "there is no boot image for this machine's architecture; the coordinator's log has the reason. \
@@ -126,16 +124,23 @@ sanboot --no-describe --drive 0x82 ||
 sanboot --no-describe --drive 0x83 || exit 1
 ";
 
-/// `token` is a word for the command line with a blank before it, or nothing.
-fn run_agent(why: &str, token: &str, mac: MacAddr, image: &str, boot: &AgentBoot) -> String {
-    let AgentBoot { http_url, tls_url, ca_pins, kernel_args } = boot;
-    let mut line = format!("initrd=initramfs landfall.coordinator={tls_url}");
+/// The agent's kernel command line on the machine that boots by this port.
+pub fn command_line(token: Option<&str>, mac: MacAddr, boot: &AgentBoot) -> String {
+    let AgentBoot { tls_url, ca_pins, kernel_args, .. } = boot;
+    let mut line = format!("landfall.coordinator={tls_url}");
     for pin in ca_pins {
-        // Writing to a string cannot fail.
-        let _infallible = write!(line, " landfall.ca={pin}");
+        line += &format!(" landfall.ca={pin}");
+    }
+    if let Some(token) = token {
+        line += &format!(" landfall.token={token}");
     }
     let bootif = mac.to_string().replace(':', "-");
-    let _infallible = write!(line, "{token} BOOTIF=01-{bootif} {kernel_args} panic=30");
+    line + &format!(" BOOTIF=01-{bootif} {kernel_args} panic=30")
+}
+
+fn run_agent(why: &str, token: Option<&str>, mac: MacAddr, image: &str, boot: &AgentBoot) -> String {
+    let line = format!("initrd=initramfs {}", command_line(token, mac, boot));
+    let http_url = &boot.http_url;
     format!(
         "#!ipxe
 echo Landfall: {why}: starting the agent from {http_url}

@@ -53,6 +53,7 @@ impl Site {
         fs::write(root.join("vmlinuz"), b"kernel").unwrap();
         fs::write(root.join("initramfs"), b"initramfs").unwrap();
         fs::write(root.join("tools"), b"hsqs").unwrap();
+        fs::write(root.join("uki"), uki::tests::image(false)).unwrap();
         let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
         let broken = Decision::Unknown;
         let table = BTreeMap::from([
@@ -69,6 +70,7 @@ impl Site {
             files: ArcSwap::from_pointee(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
+                uki: Some(root.join("uki")),
                 tools: None,
                 arm64,
                 bootloaders: root.to_owned(),
@@ -111,6 +113,44 @@ impl Site {
         let body = body.collect().await.unwrap().to_bytes();
         (head.status, head.headers, String::from_utf8_lossy(&body).into_owned())
     }
+}
+
+#[tokio::test]
+async fn a_uki_carries_the_command_line_of_its_machine() {
+    let site = Site::new();
+    let (status, headers, body) = site.ask("HEAD", "/boot/uki/52-54-00-00-00-01.efi", &[]).await;
+    let length = uki::tests::image(false).len().to_string();
+    assert_eq!((status, body.as_str(), headers["content-length"].to_str().unwrap()), (StatusCode::OK, "", &*length));
+    // The whole line does not fit into 64 bytes.
+    let (status, _, _) = site.ask("GET", "/boot/uki/52-54-00-00-00-01.efi", &[]).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    let (line, rest) = ("landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa", "kernel and initramfs");
+    let mut large = uki::tests::image(false);
+    large[0x150..0x15c].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+    large.splice(0x240..0x240, [b' '; 192]);
+    fs::write(site.directory.path().join("uki"), &large).unwrap();
+    let (status, headers, body) = site.ask("GET", "/boot/uki/52-54-00-00-00-01.efi", &[]).await;
+    assert_eq!((status, headers["content-type"].to_str().unwrap()), (StatusCode::OK, "application/efi"));
+    assert_eq!(
+        (&headers["cache-control"], &headers["content-length"]),
+        (&"no-store".parse().unwrap(), &large.len().into())
+    );
+    let (_, after) = body.split_once(line).unwrap();
+    assert!(after.starts_with(" landfall.token=t0ken BOOTIF=01-52-54-00-00-00-01  panic=30 "), "{after}");
+    assert!(body.ends_with(&format!("  {rest}")), "{after}");
+    for (name, why) in [
+        ("52-54-00-00-01-01.efi", "web-2 has no workflow"),
+        ("52-54-00-00-09-01.efi", "no machine has the address"),
+        ("52-54-00-00-00-02.efi", "could not decide"),
+        ("52-54-00-00-00-01", "the name is a port's address"),
+        ("x.efi", "the name is a port's address"),
+    ] {
+        let (status, _, body) = site.ask("GET", &format!("/boot/uki/{name}"), &[]).await;
+        assert!(status == StatusCode::NOT_FOUND && body.contains(why), "{name}: {status} {body}");
+    }
+    fs::write(site.directory.path().join("uki"), uki::tests::image(true)).unwrap();
+    let (_, _, body) = site.ask("GET", "/boot/uki/52-54-00-00-00-01.efi", &[]).await;
+    assert!(body.contains("as it was made") && !body.contains("t0ken"), "a signed one stays as it is");
 }
 
 #[tokio::test]

@@ -105,6 +105,7 @@ async fn coordinator(artefacts: &Artefacts, network: &Network, dir: &Path) -> an
         program: artefacts.coordinator.clone(),
         kernel: artefacts.kernel.clone(),
         initramfs: artefacts.initramfs.clone(),
+        uki: None,
         tools: None,
         bootloaders: artefacts.bootloaders.clone(),
         images,

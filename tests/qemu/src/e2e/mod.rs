@@ -15,6 +15,7 @@ mod followed;
 mod four_kn;
 mod grown;
 mod hanging_disk;
+mod http_boot;
 mod identity;
 mod imported;
 mod install;
@@ -111,6 +112,8 @@ const TESTS: &[Test] = tests! {
     "b" the_demo_survives_a_kvm_that_stands_still small still_kvm::demo;
     "c" uefi_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Uefi);
     "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
+    "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
+    "c" uefi_http_boot_starts_ipxe full |c| http_boot::to_phone_home(c, http_boot::Gives::Ipxe);
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;

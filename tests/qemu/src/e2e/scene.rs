@@ -64,6 +64,7 @@ impl Scene {
             program: artefacts.coordinator.clone(),
             kernel: artefacts.kernel.clone(),
             initramfs: artefacts.initramfs.clone(),
+            uki: None,
             tools: None,
             bootloaders: artefacts.bootloaders.clone(),
             images: artefacts.image.path.parent().context("the image is in no directory")?.to_owned(),

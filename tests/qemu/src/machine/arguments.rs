@@ -28,6 +28,9 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             add(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", vars.display())]);
             // The lab's network is IPv4; OVMF would try IPv6 for a minute before it goes to the disk.
             add(&["-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n"]);
+            if spec.http_boot {
+                add(&["-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n"]);
+            }
         }
         Firmware::Bios if spec.direct_kernel.is_none() => {
             let (rom, script) = firmware::rom_script(dir)?;

@@ -65,6 +65,8 @@ pub struct MachineSpec {
     /// Whether QEMU makes the firmware's boot order, at each power-on anew. If not, the firmware's own variables decide, as in a
     /// server.
     pub qemu_orders: bool,
+    /// Whether the firmware boots from HTTP and not by PXE.
+    pub http_boot: bool,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -93,6 +95,7 @@ impl MachineBuilder {
             cpus: 1,
             disks: Vec::new(),
             qemu_orders: true,
+            http_boot: false,
             nics: vec![NicSpec { mac: mac(seed, 0) }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -105,6 +108,13 @@ impl MachineBuilder {
     #[must_use]
     pub fn firmware(mut self, firmware: Firmware) -> Self {
         self.spec.firmware = firmware;
+        self
+    }
+
+    /// UEFI HTTP Boot in place of PXE.
+    #[must_use]
+    pub fn http_boot(mut self) -> Self {
+        self.spec.http_boot = true;
         self
     }
 
