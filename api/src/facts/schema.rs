@@ -1,4 +1,4 @@
-//! The schema of facts, for whoever checks a path through them.
+//! The schema of facts, by which paths through them are checked.
 
 use std::sync::OnceLock;
 
