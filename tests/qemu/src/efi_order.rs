@@ -11,8 +11,8 @@ const VALID: [u8; 3] = [0xaa, 0x55, 0x3f];
 const HEADER: usize = 60;
 const NAME_SIZE: usize = 36;
 const DATA_SIZE: usize = 40;
-/// How OVMF describes the entries of a network port.
-const NETWORK: &str = "UEFI PXEv4";
+/// How OVMF describes the entries of a network port, over IPv4.
+const NETWORK: [&str; 2] = ["UEFI PXEv4", "UEFI HTTPv4"];
 
 /// Puts the first network entry in front of the boot order in a file of variables. The machine must have been on before.
 ///
@@ -60,7 +60,7 @@ fn changed(store: &mut [u8]) -> Option<usize> {
         if name == "BootOrder" {
             order = Some(data);
         } else if let Some(number) = name.strip_prefix("Boot").filter(|n| n.len() == 4)
-            && content.get(6..).is_some_and(|description| text(description).starts_with(NETWORK))
+            && content.get(6..).is_some_and(|description| NETWORK.iter().any(|it| text(description).starts_with(it)))
         {
             network = network.or(u16::from_str_radix(number, 16).ok());
         }
