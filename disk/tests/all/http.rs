@@ -164,8 +164,10 @@ fn a_content_length_longer_than_the_body_is_truncation() {
             "200 OK".into()
         };
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", total - from);
-        let _ = stream.write_all(&body[from..]);
+        let _ = (
+            write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", total - from),
+            stream.write_all(&body[from..]),
+        );
     });
     let bench = Bench::new(&url, proved(&stored));
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
@@ -189,8 +191,10 @@ fn a_connection_dropped_midway_is_resumed_by_range() {
         };
         let to = (from + total / 5 + 1).min(total);
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 {status}\r\netag: \"v1\"\r\ncontent-length: {}\r\n\r\n", total - from);
-        let _ = stream.write_all(&body[from..to]);
+        let _ = (
+            write!(stream, "HTTP/1.1 {status}\r\netag: \"v1\"\r\ncontent-length: {}\r\n\r\n", total - from),
+            stream.write_all(&body[from..to]),
+        );
     });
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -205,8 +209,10 @@ fn a_server_without_ranges_is_read_again_from_its_start() {
     let url = serve_raw(move |stream, _, count| {
         let to = if count == 0 { body.len() / 2 } else { body.len() };
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all(&body[..to]);
+        let _ = (
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()),
+            stream.write_all(&body[..to]),
+        );
     });
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -219,8 +225,10 @@ fn content_that_changes_between_two_answers_is_not_joined() {
     let body = stored.clone();
     let url = serve_raw(move |stream, _, count| {
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all(&body[..body.len() / 2]);
+        let _ = (
+            write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len()),
+            stream.write_all(&body[..body.len() / 2]),
+        );
     });
     let bench = Bench::new(&url, Proof::Waived);
     assert!(matches!(bench.write(), Err(WriteError::SourceChanged { .. })));
@@ -289,8 +297,10 @@ fn each_cause_has_its_own_hint_and_one_url() {
     for (headers, body, reason, hint) in cases {
         let url = serve_raw(move |stream, _, _| {
             // A client may hang up.
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\n\r\n", body.len());
-            let _ = stream.write_all(&body);
+            let _ = (
+                write!(stream, "HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\n\r\n", body.len()),
+                stream.write_all(&body),
+            );
         });
         let bench = Bench::new(&url, Proof::Waived);
         let line = bench.write().unwrap_err().problem().to_string();
@@ -305,8 +315,7 @@ fn a_regular_file_is_written_without_a_warning() {
     let body = stored.clone();
     let url = serve_raw(move |stream, _, _| {
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all(&body);
+        let _ = (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()), stream.write_all(&body));
     });
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -320,8 +329,7 @@ fn a_disk_that_was_resized_keeps_its_receipt() {
     let body = stored.clone();
     let url = serve_raw(move |stream, _, _| {
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all(&body);
+        let _ = (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()), stream.write_all(&body));
     });
     let mut bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -380,8 +388,10 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
     let stored = packed();
     let url = serve_raw(move |stream, _, _| {
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", stored.len());
-        let _ = stream.write_all(&stored[..stored.len() / 2]);
+        let _ = (
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", stored.len()),
+            stream.write_all(&stored[..stored.len() / 2]),
+        );
         // Stays open until the client goes.
         let _ = stream.read(&mut [0]);
     });

@@ -26,8 +26,7 @@ struct Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = (self.child.kill(), self.child.wait());
     }
 }
 

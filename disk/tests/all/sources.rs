@@ -21,8 +21,8 @@ fn serve_cut(content: Vec<u8>, cut: usize) -> String {
         let status = if from > 0 { "206 Partial" } else { "200 OK" };
         let range = format!("content-range: bytes {from}-{}/{total}\r\ncontent-length: {}", total - 1, total - from);
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 {status}\r\n{range}\r\n\r\n");
-        let _ = stream.write_all(&content[from.min(cut)..cut]);
+        let _ =
+            (write!(stream, "HTTP/1.1 {status}\r\n{range}\r\n\r\n"), stream.write_all(&content[from.min(cut)..cut]));
     })
 }
 
@@ -108,8 +108,8 @@ fn a_server_without_ranges_is_read_over_within_a_bound() {
     let url = serve_raw(|stream, _, _| {
         let content = content();
         // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
-        let _ = stream.write_all(&content);
+        let _ =
+            (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40), stream.write_all(&content));
         // Waits until the client hangs up, however it does.
         let _ = stream.read(&mut [0]);
     });

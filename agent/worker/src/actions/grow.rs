@@ -313,9 +313,11 @@ mod tests {
         fn drop(&mut self) {
             let at = self.target.path();
             // Nothing more can be done about what stays.
-            let _ = umount2(at, MntFlags::empty()).or_else(|_| umount2(at, MntFlags::MNT_DETACH));
-            let _ = ran("partx", &["--delete", &self.device], "");
-            let _ = ran("losetup", &["--detach", &self.device], "");
+            let _ = (
+                umount2(at, MntFlags::empty()).or_else(|_| umount2(at, MntFlags::MNT_DETACH)),
+                ran("partx", &["--delete", &self.device], ""),
+                ran("losetup", &["--detach", &self.device], ""),
+            );
         }
     }
 

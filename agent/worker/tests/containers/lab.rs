@@ -247,8 +247,7 @@ struct Worker(Child);
 impl Drop for Worker {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = (self.0.kill(), self.0.wait());
     }
 }
 

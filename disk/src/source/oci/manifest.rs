@@ -270,8 +270,13 @@ mod tests {
             let cut = cut.min(good.len());
             let mixed = [&good[..cut], &bytes].concat();
             // Only a panic would fail this test.
-            let _ = (only_of_list(&mixed), choose_layer(&mixed, None), choose_layer(&bytes, Some("a")));
-            let _ = (of_platform(&mixed, "amd64"), root_layers(&mixed));
+            let _ = (
+                only_of_list(&mixed),
+                choose_layer(&mixed, None),
+                choose_layer(&bytes, Some("a")),
+                of_platform(&mixed, "amd64"),
+                root_layers(&mixed),
+            );
         }
     }
 }

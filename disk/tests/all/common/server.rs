@@ -68,8 +68,10 @@ pub(crate) fn answer(stream: &mut impl Write, head: &str, content: &[u8], header
         None => ("200 OK".to_owned(), content),
     };
     // A client may hang up.
-    let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len());
-    let _ = stream.write_all(body);
+    let _ = (
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len()),
+        stream.write_all(body),
+    );
 }
 
 /// First byte and end of the range asked for.

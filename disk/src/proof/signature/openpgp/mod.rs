@@ -136,8 +136,13 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             // Only a panic would fail this test.
-            let _ = (Certificate::read_all(&bytes), packet::split(&bytes), Statement::read(&bytes), Key::read(&bytes));
-            let _ = armour::strip(&bytes, "PGP SIGNATURE");
+            let _ = (
+                Certificate::read_all(&bytes),
+                packet::split(&bytes),
+                Statement::read(&bytes),
+                Key::read(&bytes),
+                armour::strip(&bytes, "PGP SIGNATURE"),
+            );
         }
         #[test]
         fn no_packets_make_it_panic(bodies in prop::collection::vec((prop::sample::select(vec![2_u8, 6, 13, 14]), prop::collection::vec(any::<u8>(), 0..80)), 0..6)) {
