@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::cpio::{Archive, Content, CpioError};
 use crate::digest::Hashing;
-use crate::kernel::{KernelTree, ResolveError, index, resolve};
+use crate::kernel::{KernelTree, ResolveError, Stored, index, resolve};
 use crate::output::{AtomicFile, OutputError};
 
 /// zstd's level for boot images: they are packed once and fetched over slow networks many times.
@@ -55,6 +55,13 @@ pub enum PackError {
     /// The init is dynamically linked: the boot image has no loader, so the kernel would panic.
     #[error("{0} needs a dynamic loader, which the boot image does not have; link it statically (crt-static)")]
     Dynamic(PathBuf),
+    /// A module is unreadable.
+    #[error("cannot read the module {path}")]
+    Module {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// The compressor or the output failed.
     #[error("cannot compress the archive")]
     Compress(#[source] io::Error),
@@ -80,6 +87,8 @@ pub struct Recipe<'a> {
     pub init: &'a Path,
     /// Module names; what they need is added.
     pub modules: &'a BTreeSet<String>,
+    /// How the modules are stored inside.
+    pub stored: Stored,
     /// More files.
     pub files: &'a [ExtraFile],
     /// A `/lib/firmware` to take the files from that the modules name; `None` packs no firmware.
@@ -102,7 +111,7 @@ pub struct Packed {
     pub digest: String,
     /// Bytes of `/init`.
     pub init_bytes: u64,
-    /// Bytes of all modules.
+    /// Bytes of all modules, decompressed.
     pub module_bytes: u64,
     /// Canonical names of the modules packed.
     pub modules: BTreeSet<String>,
@@ -139,9 +148,11 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     let mut module_bytes = 0;
     for module in modules.iter().filter_map(|name| tree.modules.get(name)) {
         module_bytes += module.size;
-        archive.file(&format!("{base}/{}", module.path), 0o644, Content::Path(module.source.clone()))?;
+        let plain = module.read().map_err(|source| PackError::Module { path: module.source.clone(), source })?;
+        let file = recipe.stored.file(plain, recipe.level).map_err(PackError::Compress)?;
+        archive.file(&format!("{base}/{}{}", module.path, recipe.stored.suffix()), 0o644, Content::Bytes(file))?;
     }
-    let index = index::generate(tree, &modules);
+    let index = index::generate(tree, &modules, recipe.stored);
     for (name, text) in [
         ("modules.dep", index.dep.into_bytes()),
         ("modules.alias", index.alias.into_bytes()),
@@ -238,6 +249,7 @@ mod tests {
             tree: &tree,
             init: &init,
             modules: &modules,
+            stored: Stored::Zstd,
             files: &[],
             firmware: Some(fake.path()),
             level: DEFAULT_LEVEL,
@@ -256,10 +268,19 @@ mod tests {
         assert_eq!(raw.len() as u64, packed.raw_bytes);
         let members = cpio::list(&raw[..]).unwrap();
         let paths: Vec<_> = members.iter().map(|m| m.path.as_str()).collect();
-        for path in ["dev/console", "init", "proc", "lib/modules/6.1/kernel/b.ko", "lib/modules/6.1/modules.dep"] {
+        for path in ["dev/console", "init", "proc", "lib/modules/6.1/kernel/b.ko.zst", "lib/modules/6.1/modules.dep"] {
             assert!(paths.contains(&path), "{path} is missing");
         }
-        assert!(!paths.contains(&"lib/modules/6.1/kernel/c.ko"));
+        assert!(!paths.iter().any(|path| path.contains("/c.ko")));
+        let sizes = |name: &str| members.iter().find(|m| m.path.ends_with(name)).map(|m| m.size);
+        let a = fs::read(&tree.modules["a"].source).unwrap();
+        assert_eq!(packed.module_bytes, (a.len() as u64) + tree.modules["b"].size);
+        assert_eq!(sizes("a.ko.zst"), Some(zstd::bulk::compress(&a, DEFAULT_LEVEL).unwrap().len() as u64));
+
+        pack(&Recipe { stored: Stored::Plain, ..recipe }, &two).unwrap();
+        let raw = zstd::decode_all(&fs::read(&two).unwrap()[..]).unwrap();
+        let plain = cpio::list(&raw[..]).unwrap();
+        assert!(plain.iter().any(|m| m.path.ends_with("a.ko") && m.size == a.len() as u64));
         let devices: Vec<_> = members.iter().filter_map(|m| Some((m.path.as_str(), m.mode, m.device?))).collect();
         assert_eq!(devices, [("dev/console", 0o600, (5, 1)), ("dev/null", 0o666, (1, 3))]);
     }
@@ -275,7 +296,15 @@ mod tests {
         let init = fake.path().join("dynamic");
         fs::write(&init, &elf).unwrap();
         let modules = BTreeSet::new();
-        let recipe = Recipe { tree: &tree, init: &init, modules: &modules, files: &[], firmware: None, level: 1 };
+        let recipe = Recipe {
+            tree: &tree,
+            init: &init,
+            modules: &modules,
+            stored: Stored::Plain,
+            files: &[],
+            firmware: None,
+            level: 1,
+        };
         assert!(matches!(pack(&recipe, &fake.path().join("out")), Err(PackError::Dynamic(_))));
         assert!(!fake.path().join("out").exists());
     }

@@ -212,7 +212,10 @@ impl Found {
             Self::Members(members) => {
                 let modules = members
                     .iter()
-                    .filter_map(|member| member.path.rsplit('/').next()?.strip_suffix(".ko").map(canonical))
+                    .filter_map(|member| {
+                        let (name, end) = member.path.rsplit('/').next()?.split_once(".ko")?;
+                        ["", ".gz", ".xz", ".zst"].contains(&end).then(|| canonical(name))
+                    })
                     .collect();
                 Ok(Report::Initramfs { sizes, modules, members })
             }
@@ -258,6 +261,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut archive = Archive::new();
         archive.file("lib/modules/6.1/kernel/virtio-rng.ko", 0o644, Content::Bytes(vec![7; 3 << 20])).unwrap();
+        archive.file("lib/modules/6.1/kernel/ext4.ko.zst", 0o644, Content::Bytes(vec![8])).unwrap();
+        archive.file("lib/modules/6.1/kernel/xfs.ko.old", 0o644, Content::Bytes(vec![9])).unwrap();
         let raw = archive.write_to(Vec::new()).unwrap();
         let (plain, packed) = (dir.path().join("plain"), dir.path().join("packed"));
         std::fs::write(&plain, &raw).unwrap();
@@ -267,7 +272,7 @@ mod tests {
         else {
             panic!("not seen as initramfs");
         };
-        assert!(modules.contains("virtio_rng"));
+        assert_eq!(modules.iter().collect::<Vec<_>>(), ["ext4", "virtio_rng"]);
         assert_eq!((a.raw_bytes, &a.raw_digest), (raw.len() as u64, &a.digest));
         assert_eq!(a.raw_digest, b.raw_digest);
         assert!(b.stored_bytes < a.stored_bytes);

@@ -12,7 +12,7 @@ use landfall_image::disk::filesystem::RootFs;
 use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
 use landfall_image::inspect::Report;
-use landfall_image::kernel::{KernelTree, Profile};
+use landfall_image::kernel::{KernelTree, Profile, Stored};
 use landfall_image::{disk, initramfs, inspect, output, pack, tools, uki};
 
 /// Packs the boot image; builds and inspects OS disk images.
@@ -46,7 +46,7 @@ enum Command {
 
 #[derive(Args)]
 struct InitramfsArgs {
-    /// Directory a linux-image package was unpacked to (dpkg-deb -x)
+    /// Directory a kernel package was unpacked to (dpkg-deb -x, rpm2cpio, tar)
     #[arg(long, value_name = "DIR")]
     kernel_tree: PathBuf,
     /// Kernel version, if the directory contains several
@@ -61,6 +61,9 @@ struct InitramfsArgs {
     /// One more module, with what it needs (may be repeated)
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
+    /// Store the modules as they are, for an init that is not the agent; the agent decompresses those that it loads
+    #[arg(long)]
+    plain_modules: bool,
     /// One more file (may be repeated); octal mode, 0755 by default
     #[arg(long = "file", value_name = "SOURCE:PATH[:MODE]", value_parser = extra_file)]
     files: Vec<ExtraFile>,
@@ -305,6 +308,7 @@ fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
         tree: &tree,
         init: &args.agent,
         modules: &modules,
+        stored: if args.plain_modules { Stored::Plain } else { Stored::Zstd },
         files: &args.files,
         firmware: args.firmware.as_deref(),
         level: args.level,

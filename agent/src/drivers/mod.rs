@@ -11,13 +11,14 @@ mod options;
 mod uevent;
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::errno::Errno;
+use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 
 use crate::thread::on_thread;
 
@@ -266,17 +267,22 @@ pub(crate) fn modprobe(arguments: impl Iterator<Item = String>) {
 /// Hands a module file to the kernel. False: it was there already.
 fn insert(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
-    let compressed = path.extension().is_some_and(|e| e != "ko");
-    // MODULE_INIT_COMPRESSED_FILE (include/uapi/linux/module.h, since 5.17), which nix does not name.
-    let flags = if compressed { ModuleInitFlags::from_bits_retain(4) } else { ModuleInitFlags::empty() };
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let options = options(path, &command_line);
     if !options.is_empty() {
         tracing::info!("{} is loaded with {options}", path.display());
     }
-    match finit_module(&file, &CString::new(options)?, flags) {
+    let options = CString::new(options)?;
+    let inserted = match path.extension().and_then(OsStr::to_str) {
+        // As landfall-image packs them. Kernels that can decompress modules themselves are few, and Debian's is not one.
+        Some("zst") => init_module(&zstd::decode_all(file)?, &options),
+        Some("ko") => finit_module(&file, &options, ModuleInitFlags::empty()),
+        // MODULE_INIT_COMPRESSED_FILE (include/uapi/linux/module.h, since 5.17), which nix does not name.
+        _ => finit_module(&file, &options, ModuleInitFlags::from_bits_retain(4)),
+    };
+    match inserted {
         Ok(()) => Ok(true),
-        Err(nix::errno::Errno::EEXIST) => Ok(false),
+        Err(Errno::EEXIST) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use super::{resolve::load_order, tree::KernelTree};
+use super::{Stored, resolve::load_order, tree::KernelTree};
 
 /// The index files' contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,17 +15,16 @@ pub struct Index {
     pub softdep: String,
 }
 
-/// Makes the index of `modules` (canonical names).
-pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>) -> Index {
+/// Makes the index of `modules` (canonical names), whose files are stored so.
+pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>, stored: Stored) -> Index {
+    let suffix = stored.suffix();
     let mut packed: Vec<_> = modules.iter().filter_map(|name| tree.modules.get(name)).collect();
     packed.sort_by(|a, b| a.path.cmp(&b.path));
     let mut index = Index { dep: String::new(), alias: String::new(), softdep: String::new() };
     for module in packed {
-        index.dep.push_str(&module.path);
-        index.dep.push(':');
+        index.dep.extend([&module.path, suffix, ":"]);
         for dependency in load_order(tree, &module.name).iter().rev() {
-            index.dep.push(' ');
-            index.dep.push_str(&tree.modules[dependency].path);
+            index.dep.extend([" ", &tree.modules[dependency].path, suffix]);
         }
         index.dep.push('\n');
         for alias in &module.info.aliases {
@@ -58,12 +57,15 @@ mod tests {
             .module("kernel/x.ko", "name=x-y\0alias=crypto-x\0")
             .module("kernel/other.ko", "name=other\0alias=pci:other\0");
         let tree = KernelTree::open(fake.path(), None).unwrap();
-        let index = generate(&tree, &resolve(&tree, &["c"]).unwrap().modules);
+        let modules = resolve(&tree, &["c"]).unwrap().modules;
+        let index = generate(&tree, &modules, Stored::Plain);
         assert_eq!(
             index.dep,
             "kernel/a.ko:\nkernel/b.ko: kernel/a.ko\nkernel/c.ko: kernel/b.ko kernel/a.ko\nkernel/x.ko:\n"
         );
         assert_eq!(index.alias, "alias pci:v* c\nalias crypto-x x_y\n");
         assert_eq!(index.softdep, "softdep c pre: crypto-x\nsoftdep c post: z\n");
+        let compressed = generate(&tree, &modules, Stored::Zstd);
+        assert_eq!(compressed.dep, index.dep.replace(".ko", ".ko.zst"));
     }
 }

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use object::{Object, ObjectSection, ReadCache};
+use object::{Object, ObjectSection, ReadCache, ReadRef};
+
+use super::module::Compression;
 
 /// A module's description cannot be read.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -110,14 +112,24 @@ pub fn parse_builtin(file: &[u8]) -> BTreeMap<String, ModInfo> {
     all
 }
 
-/// Reads one `.ko`; only its headers and the section are read, not its code.
+/// Reads a module's file: what it says, and the module's bytes. Of a plain file only the headers and the section are read, not
+/// the code.
 ///
 /// # Errors The file cannot be read or is not a kernel module.
-pub fn read(path: &Path) -> Result<ModInfo, ModInfoError> {
-    let file = File::open(path).map_err(|source| ModInfoError::Io { path: path.to_owned(), source })?;
-    let cache = ReadCache::new(file);
+pub(super) fn read(path: &Path, compression: Compression) -> Result<(ModInfo, u64), ModInfoError> {
+    let io = |source| ModInfoError::Io { path: path.to_owned(), source };
+    if compression == Compression::None {
+        let file = File::open(path).map_err(io)?;
+        let size = file.metadata().map_err(io)?.len();
+        return Ok((section_of(path, &ReadCache::new(file))?, size));
+    }
+    let module = compression.read(path).map_err(io)?;
+    Ok((section_of(path, module.as_slice())?, module.len() as u64))
+}
+
+fn section_of<'data>(path: &Path, module: impl ReadRef<'data>) -> Result<ModInfo, ModInfoError> {
     let bad = |source| ModInfoError::Object { path: path.to_owned(), source };
-    let object = object::File::parse(&cache).map_err(bad)?;
+    let object = object::File::parse(module).map_err(bad)?;
     let section = object.section_by_name(".modinfo").ok_or_else(|| ModInfoError::NoModInfo(path.to_owned()))?;
     Ok(parse(section.data().map_err(bad)?))
 }
@@ -157,6 +169,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fake.ko");
         std::fs::write(&path, "hello").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("fake.ko"));
+        assert!(read(&path, Compression::None).unwrap_err().to_string().contains("fake.ko"));
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::modinfo::{self, ModInfo, ModInfoError, canonical};
+use super::modinfo::{self, ModInfoError, canonical};
+use super::module::{Compression, Module};
 
 /// The directory is not an unpacked kernel package.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -22,27 +23,9 @@ pub enum TreeError {
         modules".to_owned() }
         else { format!("the modules of several kernels ({})", found.join(", ")) })]
     Version { root: PathBuf, found: Vec<String> },
-    /// A compressed module, which this packer does not support.
-    #[error("{0} is compressed; decompress the package's modules (xz -d, zstd -d) before packing")]
-    Compressed(PathBuf),
     /// A module cannot be read.
     #[error(transparent)]
     Module(#[from] ModInfoError),
-}
-
-/// One loadable module.
-#[derive(Debug, Clone)]
-pub struct Module {
-    /// Canonical name.
-    pub name: String,
-    /// Path below `lib/modules/<version>`, such as `kernel/fs/ext4/ext4.ko`.
-    pub path: String,
-    /// The file on this machine.
-    pub source: PathBuf,
-    /// Bytes of the file.
-    pub size: u64,
-    /// What it says about itself.
-    pub info: ModInfo,
 }
 
 /// A kernel and its modules, indexed by name and by exact alias.
@@ -66,7 +49,7 @@ impl KernelTree {
     /// Reads the tree under `root`; `version` chooses when it holds several kernels.
     ///
     /// # Errors
-    /// No or several kernels, unreadable or compressed modules.
+    /// No or several kernels, unreadable modules.
     pub fn open(root: &Path, version: Option<&str>) -> Result<Self, TreeError> {
         let modules_root = ["lib/modules", "usr/lib/modules"]
             .map(|path| root.join(path))
@@ -84,7 +67,9 @@ impl KernelTree {
         let [version] =
             <[String; 1]>::try_from(found).map_err(|found| TreeError::Version { root: root.to_owned(), found })?;
         let base = modules_root.join(&version);
-        let vmlinuz = root.join(format!("boot/vmlinuz-{version}"));
+        let in_boot = root.join(format!("boot/vmlinuz-{version}"));
+        // Where packages of Fedora, SUSE and Arch have it.
+        let vmlinuz = Some(base.join("vmlinuz")).filter(|path| path.is_file()).unwrap_or(in_boot);
         fs::metadata(&vmlinuz).map_err(|source| TreeError::Io { path: vmlinuz.clone(), source })?;
 
         let builtin_list = read(&base.join("modules.builtin"))?;
@@ -98,9 +83,9 @@ impl KernelTree {
 
         let mut modules = BTreeMap::new();
         let mut aliases = BTreeMap::<String, Vec<String>>::new();
-        for (path, source, size) in module_files(&base)? {
-            let info = modinfo::read(&source)?;
-            let name = if info.name.is_empty() { module_name(&source) } else { info.name.clone() };
+        for (path, source, compression) in module_files(&base)? {
+            let (info, size) = modinfo::read(&source, compression)?;
+            let name = if info.name.is_empty() { module_name(Path::new(&path)) } else { info.name.clone() };
             for alias in &info.aliases {
                 aliases.entry(alias.clone()).or_default().push(name.clone());
             }
@@ -139,8 +124,8 @@ fn read_dir(path: &Path) -> Result<Vec<PathBuf>, TreeError> {
     Ok(entries)
 }
 
-/// Every `.ko` below `base/kernel` (and Debian's `updates`), as (path below `base`, file, size).
-fn module_files(base: &Path) -> Result<Vec<(String, PathBuf, u64)>, TreeError> {
+/// Every module's file below `base/kernel`, as (path below `base`, file, compression).
+fn module_files(base: &Path) -> Result<Vec<(String, PathBuf, Compression)>, TreeError> {
     let mut files = Vec::new();
     let mut pending = vec![base.join("kernel")];
     while let Some(directory) = pending.pop() {
@@ -150,17 +135,13 @@ fn module_files(base: &Path) -> Result<Vec<(String, PathBuf, u64)>, TreeError> {
                 pending.push(path);
                 continue;
             }
-            let name = path.to_string_lossy();
-            if [".ko.xz", ".ko.zst", ".ko.gz"].iter().any(|end| name.ends_with(end)) {
-                return Err(TreeError::Compressed(path));
-            }
-            if name.ends_with(".ko") {
-                let relative = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
-                files.push((relative, path, meta.len()));
+            let relative = path.strip_prefix(base).unwrap_or(&path);
+            if let Some((relative, compression)) = Compression::of(relative) {
+                files.push((relative.to_owned(), path, compression));
             }
         }
     }
-    files.sort();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(files)
 }
 
@@ -193,9 +174,48 @@ mod tests {
     }
 
     #[test]
-    fn compressed_modules_are_refused_with_advice() {
+    fn compressed_modules_are_read_like_plain_ones() {
+        let fake = FakeTree::new("6.12").module("kernel/a.ko", "name=a\0depends=b\0").module("kernel/b.ko", "name=b\0");
+        let plain = KernelTree::open(fake.path(), None).unwrap();
+        let kernel = fake.path().join("lib/modules/6.12/kernel");
+        let a = fs::read(kernel.join("a.ko")).unwrap();
+        let packed: [(&str, Vec<u8>); 3] = [
+            (
+                "gz",
+                io::Read::bytes(flate2::read::GzEncoder::new(&a[..], flate2::Compression::fast()))
+                    .map(Result::unwrap)
+                    .collect(),
+            ),
+            ("xz", io::Read::bytes(liblzma::read::XzEncoder::new(&a[..], 0)).map(Result::unwrap).collect()),
+            ("zst", zstd::encode_all(&a[..], 1).unwrap()),
+        ];
+        fs::remove_file(kernel.join("a.ko")).unwrap();
+        for (end, stored) in packed {
+            let file = kernel.join(format!("a.ko.{end}"));
+            fs::write(&file, &stored).unwrap();
+            let tree = KernelTree::open(fake.path(), None).unwrap();
+            let (module, expected) = (&tree.modules["a"], &plain.modules["a"]);
+            assert_eq!(
+                (&module.path, module.size, &module.info),
+                (&expected.path, expected.size, &expected.info),
+                "{end}"
+            );
+            assert_eq!(module.read().unwrap(), a, "{end}");
+            fs::write(&file, &stored[..stored.len() / 2]).unwrap();
+            let error = KernelTree::open(fake.path(), None).unwrap_err().to_string();
+            assert!(error.contains(&format!("a.ko.{end}")), "{error}");
+            fs::remove_file(&file).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_kernel_may_stand_beside_its_modules() {
         let fake = FakeTree::new("6.12").module("kernel/a.ko", "name=a\0");
-        fs::write(fake.path().join("lib/modules/6.12/kernel/b.ko.xz"), "x").unwrap();
-        assert!(matches!(KernelTree::open(fake.path(), None), Err(TreeError::Compressed(_))));
+        let beside = fake.path().join("lib/modules/6.12/vmlinuz");
+        fs::rename(fake.path().join("boot/vmlinuz-6.12"), &beside).unwrap();
+        assert_eq!(KernelTree::open(fake.path(), None).unwrap().vmlinuz, beside);
+        fs::remove_file(&beside).unwrap();
+        let error = KernelTree::open(fake.path(), None).unwrap_err().to_string();
+        assert!(error.contains("boot/vmlinuz-6.12"), "{error}");
     }
 }

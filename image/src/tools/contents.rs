@@ -178,9 +178,9 @@ impl<'a> Contents<'a> {
         self.files.insert(path.into(), (Content::Path(source), mode));
     }
 
-    /// Adds a text.
-    pub(super) fn text(&mut self, path: &str, text: Vec<u8>) {
-        self.files.insert(path.into(), (Content::Bytes(text), 0o644));
+    /// Adds a file with this content.
+    pub(super) fn bytes(&mut self, path: &str, content: Vec<u8>) {
+        self.files.insert(path.into(), (Content::Bytes(content), 0o644));
     }
 
     /// Writes everything to an empty directory; bytes of all files.

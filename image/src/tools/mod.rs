@@ -19,7 +19,7 @@ use self::{contents::Contents, packages::Packages};
 pub use self::{contents::ContentsError, packages::PackagesError};
 use crate::digest::Hashing;
 use crate::disk::tools::{ToolError, run};
-use crate::kernel::{KernelTree, ResolveError, index, resolve};
+use crate::kernel::{KernelTree, ResolveError, Stored, index, resolve};
 use crate::output::{AtomicFile, OutputError};
 
 /// Programs of the actions that there are. The first name of each is what a package has; links lead to others.
@@ -150,19 +150,21 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     }
     recipe.files.iter().for_each(|path| contents.file(path));
     contents.complete()?;
-    contents.text("etc/lvm/lvm.conf", LVM_CONF.into());
+    contents.bytes("etc/lvm/lvm.conf", LVM_CONF.into());
     // Not every kernel has every module of our list; a name that a person wrote is one that they need.
     let has = |name: &&String| tree.modules.contains_key(*name) || !MODULES.contains(&name.as_str());
     let wanted: Vec<&String> = recipe.modules.iter().filter(has).collect();
     let modules = resolve(tree, &wanted)?.modules;
     let base = format!("usr/lib/modules/{}", tree.version);
     for module in modules.iter().filter_map(|name| tree.modules.get(name)) {
-        contents.put(&format!("{base}/{}", module.path), module.source.clone(), 0o644);
+        let file = |source| ToolsError::File { what: "read", path: module.source.clone(), source };
+        // Plain: the layer is compressed as a whole.
+        contents.bytes(&format!("{base}/{}", module.path), module.read().map_err(file)?);
     }
-    let index = index::generate(tree, &modules);
+    let index = index::generate(tree, &modules, Stored::Plain);
     for (name, text) in [("modules.dep", index.dep), ("modules.alias", index.alias), ("modules.softdep", index.softdep)]
     {
-        contents.text(&format!("{base}/{name}"), text.into());
+        contents.bytes(&format!("{base}/{name}"), text.into());
     }
     let manifest = ToolsManifest {
         architecture: contents.architecture().to_owned(),
@@ -175,9 +177,9 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     // A value of plain text always serialises.
     let mut text = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
     text.push(b'\n');
-    contents.text(ToolsManifest::PATH, text);
+    contents.bytes(ToolsManifest::PATH, text);
     let made_for = ToolsManifest::made_for(&manifest.architecture, &manifest.kernel, manifest.protocol);
-    contents.text(ToolsManifest::MADE_FOR, made_for.into());
+    contents.bytes(ToolsManifest::MADE_FOR, made_for.into());
 
     let stage = beside(output)?;
     let written = contents.write(stage.path(), DIRECTORIES.iter().chain(&[ToolsManifest::TARGET]), LINKS);

@@ -25,7 +25,7 @@ os_build() {
 
     printf "%s\n" "${MINI_MODULES[@]}" >"$work/modules"
     for name in "${MINI_MODULES[@]}"; do modules+=(--module "$name"); done
-    landfall_image initramfs --kernel-tree "$tree" --profile none "${modules[@]}" --init "$here/initramfs-init" \
+    landfall_image initramfs --kernel-tree "$tree" --profile none --plain-modules "${modules[@]}" --init "$here/initramfs-init" \
         --file /bin/busybox:/bin/busybox:0755 --file "$work/modules:/etc/modules:0644" \
         --level 12 --kernel-out "$root/boot/vmlinuz" -o "$root/boot/initrd.img" >&2
     chmod 644 "$root/boot/vmlinuz" "$root/boot/initrd.img"
