@@ -49,7 +49,7 @@ cache_dir() {
 # its tests with it.
 prune_cache() {
     local kind stamp old
-    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 tools/qemu-system-:1; do
+    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 tools/qemu-system-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r stamp old; do
             [ "${stamp%.*}" -gt $(($(date +%s) - 7200)) ] || rm -rf --one-file-system "$old"
@@ -240,6 +240,18 @@ _boot_image() {
     landfall_image uki --kernel "$temporary/vmlinuz" --initramfs "$temporary/initramfs.zst" -o "$temporary/landfall.efi" >&2
     chmod 755 "$temporary"
     mv -T "$temporary" "$directory"
+}
+
+# switch_image: prints the initramfs of the switch that tests of bonds and VLANs put between a machine and its network.
+switch_image() {
+    local tree key file
+    tree=$(kernel_tree)
+    key=$({ cat "$LANDFALL_ROOT/tests/qemu/switch/init" "$(release_bin landfall-image)"; echo "$tree"; } | sha256sum | cut -c1-24)
+    file=$LANDFALL_CACHE/artefacts/switch-$key
+    [ -f "$file" ] || landfall_image initramfs --kernel-tree "$tree" --profile none --plain-modules --module virtio_pci --module virtio_net \
+        --module bonding --module 8021q --module bridge --init "$LANDFALL_ROOT/tests/qemu/switch/init" \
+        --file /bin/busybox:/bin/busybox:0755 --level 3 -o "$file" >&2
+    used "$file"
 }
 
 # boot_image [PROFILE]: prints the directory with vmlinuz, initramfs.zst and both as landfall.efi, packed from the release agent with the drivers of a

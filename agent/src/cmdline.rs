@@ -3,9 +3,13 @@
 //! Pure: text in, data out. A `landfall.` word that does not parse is never fatal; PID 1 prints a complaint on the
 //! console, because a person cannot log in to look for it.
 
+// Named, because the fuzz targets take this file by a path of their own.
+#[path = "cmdline/ip.rs"]
+mod ip;
+
 use std::str::FromStr;
 
-use landfall_api::{Digest, MacAddr};
+use landfall_api::{Digest, MacAddr, NetworkInterface};
 
 /// The agent's settings on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub(crate) struct CommandLine {
     pub(crate) token: Option<Token>,
     /// `BOOTIF=`: the port the firmware booted from.
     pub(crate) boot_port: Option<MacAddr>,
+    /// `landfall.net=` and `ip=`, every one.
+    pub(crate) interfaces: Vec<NetworkInterface>,
     /// Invalid words of ours, one sentence each.
     pub(crate) complaints: Vec<String>,
 }
@@ -36,17 +42,18 @@ impl CommandLine {
     /// Reads `/proc/cmdline`'s text. The kernel's own words are left alone.
     pub(crate) fn parse(text: &str) -> Self {
         let mut out = Self::default();
+        let mut addresses = Vec::new();
         for word in words(text) {
             // As in the kernel, `-` and `_` are equal in our own keys, and a key is split at the first `=`.
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
-            if (key.starts_with("landfall.") || key == "BOOTIF") && word.contains(char::is_whitespace) {
+            let ours = key.starts_with("landfall.") || ["BOOTIF", "ip"].contains(&key);
+            if ours && word.contains(char::is_whitespace) {
                 // An open quote took the words after it in, perhaps the token: none of it is shown but the key.
                 let key = key.split_whitespace().next().unwrap_or_default();
                 out.complaints.push(format!("{key} holds a blank; close the quote in it or before it"));
                 continue;
             }
-            let shown = key == "BOOTIF" || key.starts_with("landfall.") && key != "landfall.token";
-            if shown && value.contains("landfall.token") {
+            if ours && key != "landfall.token" && value.contains("landfall.token") {
                 out.complaints.push(format!("{key} holds landfall.token; put a blank before landfall.token"));
                 continue;
             }
@@ -61,6 +68,8 @@ impl CommandLine {
                     out.complaints.push("landfall.token is empty; leave it out or write landfall.token=TOKEN".into());
                 }
                 "landfall.token" => out.token = Some(Token(value.to_owned())),
+                "landfall.net" => out.add_interface(key, value, value.parse().map_err(|e| format!("{e}"))),
+                "ip" => addresses.push(value.to_owned()),
                 "BOOTIF" => match boot_port(value) {
                     Some(mac) => out.boot_port = Some(mac),
                     None => out.complaints.push(format!("BOOTIF=\"{value}\" is not 01- and a MAC address; ignored")),
@@ -71,7 +80,24 @@ impl CommandLine {
                 _ => {}
             }
         }
+        // BOOTIF, which may come behind it, is the port that it means if it names none.
+        for value in addresses {
+            if let Some(interface) = ip::parse(&value, out.boot_port).transpose() {
+                out.add_interface("ip", &value, interface);
+            }
+        }
         out
+    }
+
+    fn add_interface(&mut self, key: &str, value: &str, parsed: Result<NetworkInterface, String>) {
+        let checked = parsed.and_then(|interface| {
+            interface.check_beside(&self.interfaces).map_err(|e| e.to_string())?;
+            Ok(interface)
+        });
+        match checked {
+            Ok(interface) => self.interfaces.push(interface),
+            Err(why) => self.complaints.push(format!("{key}=\"{value}\" is not used: {why}")),
+        }
     }
 
     fn set_coordinator(&mut self, value: &str) {
@@ -143,10 +169,22 @@ mod tests {
     }
 
     #[test]
+    fn interfaces_are_read_and_a_wrong_one_is_left_out() {
+        let line = CommandLine::parse(
+            "ip=192.0.2.7::192.0.2.1:24:::none landfall.net=eth1,vlan=7 landfall.net=eth1,vlan=9999 landfall.net=eth1,vlan=7 \
+             ip=dhcp BOOTIF=01-52-54-00-aa-bb-01",
+        );
+        let shown: Vec<String> = line.interfaces.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["eth1,vlan=7", "52:54:00:aa:bb:01,address=192.0.2.7/24,gateway=192.0.2.1"]);
+        assert_eq!(line.complaints.len(), 2, "{:?}", line.complaints);
+        assert!(line.complaints[0].contains("eth1,vlan=9999") && line.complaints[0].contains("1 to 4094"));
+    }
+
+    #[test]
     fn an_open_quote_shows_no_token() {
         for line in [
             "BOOTIF=01-\"52 landfall.token=s3cret", "landfall.coordinator=https://\"h landfall.token=s3cret",
-            "\"landfall.x landfall.token=s3cret",
+            "\"landfall.x landfall.token=s3cret", "ip=\"192.0.2.7 landfall.token=s3cret",
         ] {
             let parsed = CommandLine::parse(line);
             assert!(parsed.complaints.len() == 1 && !format!("{parsed:?}").contains("s3cret"), "{parsed:?}");
@@ -155,9 +193,10 @@ mod tests {
 
     #[test]
     fn a_missing_blank_shows_no_token() {
-        for word in
-            ["BOOTIF=01-52", "landfall.coordinator=https://h", "landfall.coordinator=", "landfall.ca=", "landfall.x="]
-        {
+        for word in [
+            "BOOTIF=01-52", "ip=192.0.2.7:::", "landfall.net=eth0,", "landfall.coordinator=https://h",
+            "landfall.coordinator=", "landfall.ca=", "landfall.x=",
+        ] {
             let parsed = CommandLine::parse(&format!("{word}landfall.token=s3cret"));
             assert!(parsed.complaints.len() == 1 && !format!("{parsed:?}").contains("s3cret"), "{parsed:?}");
         }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange, MacAddr, MachineFacts,
-    Object, ProofKind, Shared, WipeReport,
+    NetworkInterface, Object, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
@@ -29,6 +29,10 @@ pub struct MachineSpec {
     /// A person works on it: no install starts, and it boots its own disk. A running install continues. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maintenance: bool,
+    /// What the agent sets up on this machine where DHCP on every port is not enough: fixed addresses, VLANs, bonds. Not the
+    /// network of the installed system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<NetworkInterface>,
 }
 
 /// Whether Landfall manages the machine.

@@ -13,7 +13,10 @@ use crate::action::Rules;
 use crate::dns_label::{LABEL_HINT, is_dns_label};
 use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
-use crate::{Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Workflow};
+use crate::{
+    Action, Document, EnrolmentRule, ErrorCode, InterfaceError, Machine, Metadata, NetworkInterface, Problem, Secret,
+    SuccessOn, Workflow,
+};
 
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
@@ -121,6 +124,7 @@ fn label(text: &str, path: &str, what: &str, issues: &mut Vec<Issue>) {
 }
 
 fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
+    network(&machine.spec.network, issues);
     let identity = &machine.spec.identity;
     if identity.macs.is_empty() {
         let hint = "list the addresses of the ports it may netboot from";
@@ -148,6 +152,30 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     if identity.serial.as_deref().is_some_and(|s| s.trim().is_empty()) {
         issues
             .push(Issue::new("spec.identity.serial", "an empty serial number matches nothing", "leave the field out"));
+    }
+}
+
+/// Bytes that a machine's network may take of the kernel's command line, which holds 2048 on x86 (COMMAND_LINE_SIZE): the coordinator's
+/// address, its pins, the token and words of the configuration stand there as well.
+const MAX_NETWORK_BYTES: usize = 1024;
+
+fn network(network: &[NetworkInterface], issues: &mut Vec<Issue>) {
+    for (n, interface) in network.iter().enumerate() {
+        let wrong = interface.check().and_then(|()| interface.check_beside(&network[..n]));
+        if let Err(InterfaceError { field, what, hint }) = wrong {
+            let path = format!("spec.network[{n}]");
+            let path = if field.is_empty() { path } else { join(&path, field) };
+            issues.push(Issue::new(path, what, hint));
+        }
+    }
+    let bytes: usize = network.iter().map(|interface| interface.to_string().len()).sum();
+    if bytes > MAX_NETWORK_BYTES {
+        let message = format!("it takes {bytes} bytes of the kernel's command line; the limit is {MAX_NETWORK_BYTES}");
+        issues.push(Issue::new(
+            "spec.network",
+            message,
+            "leave out name servers and routes that the agent does not need",
+        ));
     }
 }
 

@@ -16,6 +16,10 @@ mod lease;
 #[path = "../../src/drivers/notice.rs"]
 mod notice;
 mod rootfs;
+#[path = "../../src/net/setup.rs"]
+mod setup;
+
+use setup::{Route, Setup};
 
 pub use kexec::{compare, entries, grub_lines, of_grub, redacted};
 
@@ -55,8 +59,9 @@ pub fn dhcp_answer(datagram: &[u8]) {
     let mac = landfall_api::MacAddr([2, 0, 0, 0, 0, 1]);
     let Some(Answer::Offer(lease) | Answer::Ack(lease)) = Answer::parse(datagram, mac, 7) else { return };
     assert!(!lease.address.is_unspecified() && !lease.address.is_multicast());
-    assert!((1..=32).contains(&lease.prefix) && lease.nameservers.len() <= 3 && lease.routes.len() <= 64);
-    assert!(lease.routes.iter().all(|route| route.prefix <= 32));
+    let setup = &lease.setup;
+    assert!((1..=32).contains(&setup.address.prefix_len()) && setup.nameservers.len() <= 3 && setup.routes.len() <= 64);
+    assert!(setup.routes.iter().all(|route| route.to.addr().is_ipv4()));
     if let Some(times) = lease.length {
         assert!(times.renew < times.rebind && times.rebind <= times.expire && times.expire.as_secs() >= 60);
     }

@@ -31,7 +31,9 @@ fn nic(port: &Path) -> Option<NicFacts> {
     if text(&port.join("type")) != "1" {
         return None;
     }
-    let mac: MacAddr = text(&port.join("address")).parse().ok()?;
+    // In a bond every port has the bond's address.
+    let own = text(&port.join("bonding_slave/perm_hwaddr")).parse().ok();
+    let mac: MacAddr = own.or_else(|| text(&port.join("address")).parse().ok())?;
     Some(NicFacts {
         name: name_of(port),
         mac,
@@ -86,6 +88,15 @@ mod tests {
             assert_eq!(names(&found), ["eth0"]);
             assert!(found[0].carrier && found[0].speed_mbit.is_none());
         }
+    }
+
+    #[test]
+    fn a_port_in_a_bond_keeps_its_own_address() {
+        let net = sysfs(&[("eth0", "device", "1"), ("eth1", "device", "1")]);
+        fs::create_dir(net.path().join("eth1/bonding_slave")).unwrap();
+        fs::write(net.path().join("eth1/bonding_slave/perm_hwaddr"), "52:54:00:00:00:02\n").unwrap();
+        let found = read(net.path(), false);
+        assert_eq!(found.iter().map(|n| n.mac.0[5]).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

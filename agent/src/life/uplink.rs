@@ -89,8 +89,8 @@ impl Life {
             }
             tokio::select! {
                 change = network.changed(&uplink) => match change {
-                    Change::Renewed(lease) => {
-                        uplink = network.follow(uplink, &lease).await;
+                    Change::Renewed(addresses) => {
+                        uplink = network.follow(uplink, addresses).await;
                         continue;
                     }
                     Change::Lost => tracing::warn!("{}: the connection to {target} is lost", uplink.name),

@@ -1,26 +1,30 @@
-//! The network: every port up at once, DHCP on each, and the first that reaches the coordinator carries the session.
+//! The network: every port up at once, DHCP on each unless the command line says otherwise, and the first that reaches the
+//! coordinator carries the session.
 
 mod dhcp;
+mod dhcp6;
+mod interfaces;
+mod manage;
 mod netlink;
 mod port;
 mod resolve;
+mod router;
+mod setup;
 #[cfg(test)]
 mod tests;
 mod uplink;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, io};
 
+use landfall_api::NetworkInterface;
 use tokio::sync::watch;
 
-use self::netlink::{LinkChanges, Netlink};
-pub(crate) use self::port::{Port, Ports};
+use self::netlink::Netlink;
+pub(crate) use self::port::Ports;
 pub(crate) use self::uplink::{Change, Uplink};
 
-/// Time between scans of the ports without an announcement, in case one was lost.
-const RESCAN: Duration = Duration::from_secs(10);
 /// How long to wait for drivers before the log reports that there is no port.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -35,17 +39,19 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts bringing ports up. `with_virtual`: also those without a device behind them. The uplink's name servers are
-    /// written to `resolv_conf`.
+    /// Starts bringing ports up, and makes the interfaces. `with_virtual`: also ports without a device behind them. The
+    /// uplink's name servers are written to `resolv_conf`.
     ///
     /// # Errors
     /// The kernel gives no routing socket.
-    pub(crate) fn start(with_virtual: bool, resolv_conf: PathBuf) -> io::Result<Self> {
+    pub(crate) fn start(
+        interfaces: Vec<NetworkInterface>, with_virtual: bool, resolv_conf: PathBuf,
+    ) -> io::Result<Self> {
         let (netlink, changes) = Netlink::open()?;
         let (sender, ports) = watch::channel(Ports::new());
         let (checks, check) = watch::channel(0);
-        let managed = Managed { netlink: netlink.clone(), ports: sender, check };
-        tokio::spawn(managed.manage(changes, with_virtual));
+        let managed = manage::Managed::new(netlink.clone(), sender, check, interfaces, with_virtual);
+        tokio::spawn(managed.manage(changes));
         tokio::spawn(complain_about_missing_ports(ports.clone()));
         Ok(Self { netlink, ports, checks, resolv_conf })
     }
@@ -59,74 +65,6 @@ impl Network {
     /// a change of carrier. What is lent stays until a server takes it back.
     pub(crate) fn check_leases(&self) {
         self.checks.send_modify(|count| *count += 1);
-    }
-}
-
-/// What the tasks of the ports need.
-struct Managed {
-    netlink: Netlink,
-    ports: watch::Sender<Ports>,
-    check: watch::Receiver<u64>,
-}
-
-impl Managed {
-    async fn manage(self, mut changes: LinkChanges, with_virtual: bool) {
-        let Self { netlink, ports, check } = self;
-        let mut carriers: BTreeMap<u32, watch::Sender<bool>> = BTreeMap::new();
-        let mut refused: BTreeSet<u32> = BTreeSet::new();
-        loop {
-            match netlink.links(with_virtual).await {
-                Err(e) => tracing::warn!("{e}"),
-                Ok(links) => {
-                    carriers.retain(|index, _| links.iter().any(|l| l.index == *index));
-                    ports.send_if_modified(|all| {
-                        let before = all.len();
-                        all.retain(|index, _| links.iter().any(|l| l.index == *index));
-                        before != all.len()
-                    });
-                    for link in links {
-                        if !link.up
-                            && let Err(e) = netlink.up(&link).await
-                            && refused.insert(link.index)
-                        {
-                            let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
-                            tracing::warn!("{e}: {source}; its driver may lack firmware in the boot image");
-                        }
-                        let carrier = carriers.entry(link.index).or_insert_with(|| {
-                            let (sender, receiver) = watch::channel(false);
-                            tracing::info!("{}: port {}", link.name, link.permanent_mac);
-                            ports.send_modify(|all| _ = all.insert(link.index, known(&link)));
-                            let seen = port::Seen { carrier: receiver, check: check.clone() };
-                            tokio::spawn(port::run(link.clone(), netlink.clone(), seen, ports.clone()));
-                            sender
-                        });
-                        let changed = carrier.send_if_modified(|c| std::mem::replace(c, link.carrier) != link.carrier);
-                        if changed {
-                            ports.send_modify(|all| {
-                                if let Some(port) = all.get_mut(&link.index) {
-                                    port.carrier = link.carrier;
-                                }
-                            });
-                        }
-                    }
-                }
-            }
-            tokio::select! {
-                () = changes.next() => {}
-                () = tokio::time::sleep(RESCAN) => {}
-            }
-        }
-    }
-}
-
-fn known(link: &netlink::Link) -> Port {
-    Port {
-        name: link.name.clone(),
-        mac: link.mac,
-        permanent_mac: link.permanent_mac,
-        carrier: link.carrier,
-        lease: None,
-        unanswered: 0,
     }
 }
 

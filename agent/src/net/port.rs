@@ -1,4 +1,4 @@
-//! One port: carrier, DHCP, address and routes, for as long as the port exists.
+//! One port: carrier, DHCP or a fixed address, and routes, for as long as the port exists.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use landfall_api::MacAddr;
 use tokio::sync::watch;
 
-use super::dhcp::{Client, Lease, Socket, Step};
+use super::dhcp::{Client, Socket, Step};
+use super::interfaces::Addressing;
 use super::netlink::{Link, Netlink, NetlinkError};
+use super::setup::{Addresses, Setup};
 
 /// After this time without carrier the console shows a line: a link takes a few seconds to train.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
@@ -28,8 +30,8 @@ pub(crate) struct Port {
     pub(crate) permanent_mac: MacAddr,
     /// Whether there is a signal.
     pub(crate) carrier: bool,
-    /// What DHCP lent.
-    pub(crate) lease: Option<Lease>,
+    /// What it can be used with.
+    pub(crate) addresses: Addresses,
     /// DHCP questions without an answer.
     pub(crate) unanswered: u32,
 }
@@ -46,9 +48,9 @@ pub(super) struct Seen {
 }
 
 /// Drives one port until the carrier's sender is gone (the port vanished).
-pub(super) async fn run(link: Link, netlink: Netlink, seen: Seen, ports: watch::Sender<Ports>) {
+pub(super) async fn run(link: Link, addressing: Addressing, netlink: Netlink, seen: Seen, ports: watch::Sender<Ports>) {
     let Seen { mut carrier, check } = seen;
-    let mut task = Task { link, netlink, ports, check, client: None };
+    let mut task = Task { link, addressing, netlink, ports, check, client: None };
     loop {
         // Mapped to a value of its own: what `wait_for` gives borrows the receiver, which is waited on again below.
         let seen = tokio::time::timeout(CARRIER_PATIENCE, carrier.wait_for(|c| *c)).await.map(|s| s.map(drop));
@@ -72,6 +74,7 @@ pub(super) async fn run(link: Link, netlink: Netlink, seen: Seen, ports: watch::
 
 struct Task {
     link: Link,
+    addressing: Addressing,
     netlink: Netlink,
     ports: watch::Sender<Ports>,
     check: watch::Receiver<u64>,
@@ -94,8 +97,18 @@ async fn asked(check: &mut watch::Receiver<u64>) {
 }
 
 impl Task {
-    /// Speaks DHCP until the carrier is lost.
+    /// Has its address until the carrier is lost.
     async fn with_carrier(&mut self, carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
+        if self.addressing.fixed.is_empty() {
+            return self.speak_dhcp(carrier).await;
+        }
+        for setup in self.addressing.fixed.clone() {
+            self.bind(setup, "the command line").await;
+        }
+        lost(carrier).await
+    }
+
+    async fn speak_dhcp(&mut self, carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
         let socket = loop {
             match Socket::open(&self.link.name) {
                 Ok(socket) => break socket,
@@ -157,49 +170,54 @@ impl Task {
                 }
             }
             Step::Bound(lease) => {
-                let known = self.ports.borrow().get(&self.link.index).and_then(|p| p.lease.clone());
-                if let Err(e) = self.apply(&lease, known.as_ref()).await {
-                    let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
-                    tracing::error!("{name}: {e}: {source}");
-                }
-                if known.as_ref().map(|l| l.address) != Some(lease.address) {
-                    let gateway = lease.routes.iter().find(|r| r.prefix == 0).map(|r| r.gateway);
-                    tracing::info!(
-                        "{name}: address {}/{} from DHCP server {}{}",
-                        lease.address,
-                        lease.prefix,
-                        lease.server,
-                        gateway.map_or_else(String::new, |g| format!(", gateway {g}")),
-                    );
-                }
-                self.publish(|port| port.lease = Some(lease));
+                let (Addressing { nameservers, mtu, .. }, mut setup) = (&self.addressing, lease.setup);
+                let of_dhcp = setup.nameservers.into_iter().filter(|server| !nameservers.contains(server));
+                setup.nameservers = nameservers.iter().copied().chain(of_dhcp).collect();
+                setup.mtu = mtu.or(setup.mtu);
+                self.bind(setup, &format!("DHCP server {}", lease.server)).await;
             }
             Step::Lost(why) => {
                 tracing::warn!("{name}: address lost: {why}");
                 if let Err(e) = self.netlink.remove_addresses(self.link.index, None).await {
                     tracing::warn!("{name}: {e}");
                 }
-                self.publish(|port| port.lease = None);
+                self.publish(|port| port.addresses.v4 = None);
             }
         }
     }
 
-    async fn apply(&self, lease: &Lease, known: Option<&Lease>) -> Result<(), NetlinkError> {
+    /// Sets the port up; `from` says who names the address.
+    async fn bind(&self, setup: Setup, from: &str) {
+        let name = &self.link.name;
+        let held = self.ports.borrow().get(&self.link.index).map(|port| port.addresses.clone()).unwrap_or_default();
+        let known = held.like(setup.address.addr());
+        if let Err(e) = self.apply(&setup, known).await {
+            let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
+            tracing::error!("{name}: {e}: {source}");
+        }
+        if known.map(|known| known.address.addr()) != Some(setup.address.addr()) {
+            let gateway = setup.gateway().map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();
+            tracing::info!("{name}: address {} from {from}{gateway}", setup.address);
+        }
+        self.publish(|port| _ = port.addresses.set(setup));
+    }
+
+    async fn apply(&self, setup: &Setup, known: Option<&Setup>) -> Result<(), NetlinkError> {
         let (index, metric) = (self.link.index, METRIC + self.link.index);
-        if let Some(mtu) = lease.mtu
-            && known.and_then(|k| k.mtu) != lease.mtu
+        if let Some(mtu) = setup.mtu
+            && known.and_then(|k| k.mtu) != setup.mtu
         {
             // A port that cannot do it still works with its own.
             if let Err(e) = self.netlink.set_mtu(index, mtu).await {
                 tracing::warn!("{}: {e}", self.link.name);
             }
         }
-        self.netlink.set_address(index, lease.address, lease.prefix).await?;
-        let stale = known.into_iter().flat_map(|k| &k.routes).filter(|r| !lease.routes.contains(r));
+        self.netlink.set_address(index, setup.address).await?;
+        let stale = known.into_iter().flat_map(|k| &k.routes).filter(|r| !setup.routes.contains(r));
         for route in stale {
             self.netlink.remove_route(index, *route, metric).await;
         }
-        for route in &lease.routes {
+        for route in &setup.routes {
             self.netlink.set_route(index, *route, metric).await?;
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! Names, by the DHCP server's name servers. Never getaddrinfo: the agent is static and has no NSS.
+//! Names, by the port's name servers. Never getaddrinfo: the agent is static and has no NSS.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,15 +15,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The addresses of `host`, which may be an address already.
 ///
 /// # Errors A sentence that names the servers asked and their answers.
-pub(super) async fn resolve(host: &str, port: u16, servers: &[Ipv4Addr]) -> Result<Vec<SocketAddr>, String> {
+pub(super) async fn resolve(host: &str, port: u16, servers: &[IpAddr]) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     if servers.is_empty() {
-        return Err(format!("{host} is a name, but DHCP provided no name server; use the coordinator's IP address"));
+        return Err(format!(
+            "{host} is a name, but neither DHCP nor the command line names a name server; use the coordinator's IP address"
+        ));
     }
     let named = |e: &dyn std::fmt::Display| format!("cannot resolve {host} with {servers:?}: {e}");
-    let servers = servers.iter().map(|s| NameServerConfig::udp_and_tcp(IpAddr::V4(*s))).collect();
+    let servers = servers.iter().map(|s| NameServerConfig::udp_and_tcp(*s)).collect();
     let config = ResolverConfig::from_name_servers(servers);
     let resolver =
         Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build().map_err(|e| named(&e))?;
@@ -41,7 +43,7 @@ pub(super) async fn resolve(host: &str, port: u16, servers: &[Ipv4Addr]) -> Resu
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn write_resolv_conf(path: &Path, servers: &[Ipv4Addr]) -> io::Result<()> {
+pub(super) fn write_resolv_conf(path: &Path, servers: &[IpAddr]) -> io::Result<()> {
     let text: String = servers.iter().map(|s| format!("nameserver {s}\n")).collect();
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;

@@ -71,20 +71,35 @@ fn dnsmasq_at(leases: &Path, router: &str, nameserver: &str) -> Process {
     Process(dnsmasq)
 }
 
-#[test]
-fn the_port_that_reaches_the_coordinator_is_chosen() {
+/// Runs a test in a network namespace of its own, where root and the programs are.
+fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
     if !nix::unistd::geteuid().is_root() || !have("dnsmasq") || !have("ip") {
         eprintln!("SKIPPED: needs root, ip and dnsmasq");
         return;
     }
     // A thread of its own: the namespace is the thread's, and ends with it. A current-thread runtime, because worker
     // threads of another would be born in whichever namespace their parent is in.
-    let near = std::thread::spawn(|| {
+    let near = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(in_own_network());
+        runtime.block_on(test());
     });
     near.join().unwrap();
+}
+
+#[test]
+fn the_port_that_reaches_the_coordinator_is_chosen() {
+    in_namespace(in_own_network);
+}
+
+#[test]
+fn an_address_of_the_command_line_needs_no_server() {
+    in_namespace(fixed_addresses);
+}
+
+#[test]
+fn a_router_and_dhcpv6_give_an_ipv6_address() {
+    in_namespace(ipv6);
 }
 
 async fn in_own_network() {
@@ -105,11 +120,12 @@ async fn in_own_network() {
     });
     let port = listener.local_addr().unwrap().port();
 
-    let network = Network::start(true, resolv_conf.clone()).unwrap();
+    let network = Network::start(Vec::new(), true, resolv_conf.clone()).unwrap();
     let limit = Duration::from_secs(120);
     let uplink = network.elect("10.99.0.1", port, None, limit).await.unwrap();
     assert_eq!(uplink.name, "good");
-    assert_eq!(uplink.lease.address.octets()[..3], [10, 99, 0]);
+    let address = |uplink: &Uplink| uplink.addresses.v4.as_ref().map(|setup| setup.address.to_string());
+    assert!(address(&uplink).unwrap().starts_with("10.99.0."));
     assert_eq!(std::fs::read_to_string(&resolv_conf).unwrap(), "nameserver 10.99.0.1\n");
     let table = String::from_utf8(Command::new("ip").arg("route").output().unwrap().stdout).unwrap();
     assert!(table.contains("default via 10.99.0.1 dev good") && table.contains("10.99.0.1 dev good"), "{table}");
@@ -123,10 +139,10 @@ async fn in_own_network() {
     let _dnsmasq = far.run(move || dnsmasq_at(&leases, "10.99.0.3", "10.99.0.2"));
     network.check_leases();
     let change = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
-    let Change::Renewed(lease) = change else { panic!("{change:?}") };
-    let address = uplink.lease.address;
-    let uplink = network.follow(uplink, &lease).await;
-    assert_eq!(uplink.lease.address, address);
+    let Change::Renewed(addresses) = change else { panic!("{change:?}") };
+    let before = address(&uplink);
+    let uplink = network.follow(uplink, addresses).await;
+    assert_eq!(address(&uplink), before);
     assert_eq!(std::fs::read_to_string(resolv_conf).unwrap(), "nameserver 10.99.0.2\n");
     let table = String::from_utf8(Command::new("ip").arg("route").output().unwrap().stdout).unwrap();
     let defaults: Vec<&str> = table.lines().filter(|line| line.starts_with("default")).collect();
@@ -137,9 +153,105 @@ async fn in_own_network() {
     assert_eq!(tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap(), Change::Lost);
     far.run(|| ip("link set server up"));
     let mut ports = network.ports();
-    let back = |all: &Ports| all.values().any(|p| p.name == "good" && p.carrier && p.lease.is_some());
+    let back = |all: &Ports| all.values().any(|p| p.name == "good" && p.carrier && p.addresses.v4.is_some());
     drop(tokio::time::timeout(limit, ports.wait_for(back)).await.unwrap().unwrap());
     let again = network.elect("10.99.0.1", port, None, limit).await.unwrap();
-    assert_eq!(again.lease.address, uplink.lease.address);
+    assert_eq!(address(&again), before);
     network.release(&again).await;
+}
+
+async fn fixed_addresses() {
+    let far = FarEnd::start();
+    ip("link set lo up");
+    ip(&format!("link add good type veth peer name server netns {}", far.thread));
+    let directory = tempfile::tempdir().unwrap();
+    let resolv_conf = directory.path().join("resolv.conf");
+    // Both coordinators are behind a gateway: one by IPv4, one by IPv6.
+    let (v4, v6) = far.run(|| {
+        for line in [
+            "addr add 10.99.0.1/24 dev server", "addr add 2001:db8:99::1/64 dev server nodad", "link set server up",
+            "link set lo up", "addr add 10.98.0.1/32 dev lo", "addr add 2001:db8:98::1/128 dev lo nodad",
+        ] {
+            ip(line);
+        }
+        let bind = |address: &str| TcpListener::bind(address).unwrap();
+        (bind("10.98.0.1:0"), bind("[2001:db8:98::1]:0"))
+    });
+    let line = "good,mtu=1400,address=10.99.0.7/24,address=2001:db8:99::7/64,gateway=10.99.0.1,gateway=2001:db8:99::1,\
+                dns=10.99.0.53";
+    let network = Network::start(vec![line.parse().unwrap()], true, resolv_conf.clone()).unwrap();
+    let limit = Duration::from_secs(60);
+    let mut ports = network.ports();
+    let both = |all: &Ports| all.values().any(|port| port.addresses.iter().count() == 2);
+    drop(tokio::time::timeout(limit, ports.wait_for(both)).await.unwrap().unwrap());
+    for (host, listener) in [("10.98.0.1", &v4), ("2001:db8:98::1", &v6)] {
+        let port = listener.local_addr().unwrap().port();
+        let uplink = elect(&network, host, port, limit).await;
+        assert_eq!(uplink.name, "good");
+        let held: Vec<String> = uplink.addresses.iter().map(|setup| setup.address.to_string()).collect();
+        assert_eq!(held, ["10.99.0.7/24", "2001:db8:99::7/64"]);
+        network.release(&uplink).await;
+    }
+    assert_eq!(std::fs::read_to_string(&resolv_conf).unwrap(), "nameserver 10.99.0.53\n");
+    let links = network.netlink.links().await.unwrap();
+    assert_eq!(links.iter().find(|link| link.name == "good").unwrap().mtu, 1400);
+}
+
+/// A new IPv6 address is tried a second long by the kernel before it may be used.
+async fn elect(network: &Network, host: &str, port: u16, limit: Duration) -> Uplink {
+    let tried = async {
+        loop {
+            match network.elect(host, port, None, limit).await {
+                Ok(uplink) => return uplink,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    tokio::time::timeout(limit, tried).await.unwrap()
+}
+
+async fn ipv6() {
+    let limit = Duration::from_secs(60);
+    // SLAAC with name servers of the router; SLAAC with name servers of DHCPv6; an address of DHCPv6.
+    for (range, prefix_length) in [
+        ("2001:db8:99::,ra-only", 64),
+        ("2001:db8:99::,ra-stateless", 64),
+        ("2001:db8:99::100,2001:db8:99::1ff,64,120", 128),
+    ] {
+        let far = FarEnd::start();
+        ip(&format!("link add good type veth peer name server netns {}", far.thread));
+        let directory = tempfile::tempdir().unwrap();
+        let (resolv_conf, leases) = (directory.path().join("resolv.conf"), directory.path().join("leases"));
+        let (_dnsmasq, listener) = far.run(move || {
+            for line in ["addr add 2001:db8:99::1/64 dev server nodad", "link set server up", "link set lo up"] {
+                ip(line);
+            }
+            let dnsmasq = Command::new("dnsmasq")
+                .args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=server"])
+                .args(["--bind-interfaces", "--enable-ra", "--pid-file=", &format!("--dhcp-range={range}")])
+                .arg("--dhcp-option=option6:dns-server,[2001:db8:99::53]")
+                .arg(format!("--dhcp-leasefile={}", leases.display()))
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            (Process(dnsmasq), TcpListener::bind("[2001:db8:99::1]:0").unwrap())
+        });
+        let network = Network::start(Vec::new(), true, resolv_conf.clone()).unwrap();
+        let mut uplink = elect(&network, "2001:db8:99::1", listener.local_addr().unwrap().port(), limit).await;
+        // What DHCPv6 tells may come after the address.
+        while uplink.addresses.nameservers().is_empty() {
+            let Ok(Change::Renewed(more)) = tokio::time::timeout(limit, network.changed(&uplink)).await else {
+                panic!("{range}: no name server");
+            };
+            uplink = network.follow(uplink, more).await;
+        }
+        let v6 = uplink.addresses.v6.clone().unwrap();
+        assert!(v6.address.to_string().starts_with("2001:db8:99:"), "{range}: {v6:?}");
+        assert_eq!(v6.address.prefix_len(), prefix_length, "{range}");
+        assert!(v6.gateway().is_some_and(|gateway| gateway.to_string().starts_with("fe80::")), "{range}: {v6:?}");
+        assert_eq!(std::fs::read_to_string(&resolv_conf).unwrap(), "nameserver 2001:db8:99::53\n", "{range}");
+        ip("link del good");
+        let gone = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
+        assert_eq!(gone, Change::Lost, "{range}");
+    }
 }

@@ -7,7 +7,7 @@
 //! more, the choice is made again.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -15,9 +15,9 @@ use landfall_api::MacAddr;
 use tokio::net::TcpSocket;
 
 use super::Network;
-use super::dhcp::{Lease, Route};
 use super::port::Port;
 use super::resolve::{resolve, write_resolv_conf};
+use super::setup::{Addresses, Route};
 
 /// How long BOOTIF is tried alone.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -36,8 +36,8 @@ pub(crate) struct Uplink {
     pub(crate) name: String,
     /// Where the coordinator answered.
     pub(crate) coordinator: SocketAddr,
-    /// The port's lease, as it was adopted.
-    pub(super) lease: Lease,
+    /// The port's addresses, as they were adopted.
+    pub(super) addresses: Addresses,
     routes: Vec<(Route, u32)>,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Uplink {
 pub(crate) enum Change {
     /// Its port lost its carrier or its address.
     Lost,
-    /// It keeps its address, and the server names other routes or name servers.
-    Renewed(Lease),
+    /// It keeps its address, and there are other routes or name servers.
+    Renewed(Addresses),
 }
 
 /// Why no port reaches the coordinator: one sentence per port.
@@ -69,24 +69,27 @@ impl Network {
         let mut problems: BTreeMap<u32, String> = BTreeMap::new();
         let mut tries = FuturesUnordered::new();
         for (index, candidate) in &ports {
-            let Some(lease) = candidate.lease.clone().filter(|_| candidate.carrier) else {
+            if !usable(candidate) {
                 problems.insert(*index, format!("{}: {}", candidate.name, missing(candidate)));
                 continue;
-            };
+            }
             let first = boot_port.is_none_or(|mac| mac == candidate.mac || mac == candidate.permanent_mac);
-            let (name, index) = (candidate.name.clone(), *index);
+            let (name, index, addresses) = (candidate.name.clone(), *index, candidate.addresses.clone());
             tries.push(async move {
                 if !first {
                     tokio::time::sleep(HEAD_START).await;
                 }
-                let answer = connect(&name, host, port, &lease.nameservers).await;
-                (index, name, lease, answer)
+                let answer = connect(&name, host, port, &addresses).await;
+                (index, name, addresses, answer)
             });
         }
-        while let Some((index, name, lease, answer)) = tries.next().await {
+        while let Some((index, name, addresses, answer)) = tries.next().await {
             match answer {
-                Ok(coordinator) => return Ok(self.adopt(index, name, &lease, coordinator).await),
-                Err(why) => _ = problems.insert(index, format!("{name} ({}): {why}", lease.address)),
+                Ok(coordinator) => return Ok(self.adopt(index, name, addresses, coordinator).await),
+                Err(why) => {
+                    let held: Vec<_> = addresses.iter().map(|setup| setup.address.addr().to_string()).collect();
+                    problems.insert(index, format!("{name} ({}): {why}", held.join(", ")));
+                }
             }
         }
         if problems.is_empty() {
@@ -95,27 +98,27 @@ impl Network {
         Err(NoUplink(problems.into_values().collect()))
     }
 
-    async fn adopt(&self, index: u32, name: String, lease: &Lease, coordinator: SocketAddr) -> Uplink {
-        let routes = routes_of(lease, coordinator.ip());
+    async fn adopt(&self, index: u32, name: String, addresses: Addresses, coordinator: SocketAddr) -> Uplink {
+        let routes = routes_of(&addresses, coordinator.ip());
         for (route, metric) in &routes {
             if let Err(e) = self.netlink.set_route(index, *route, *metric).await {
                 // The port's own routes may do; if not, the session says that it cannot connect.
                 tracing::warn!("{name}: {e}");
             }
         }
-        if let Err(e) = write_resolv_conf(&self.resolv_conf, &lease.nameservers) {
+        if let Err(e) = write_resolv_conf(&self.resolv_conf, &addresses.nameservers()) {
             tracing::warn!("{}: {e}; names in URLs will not resolve", self.resolv_conf.display());
         }
-        Uplink { index, name, coordinator, lease: lease.clone(), routes }
+        Uplink { index, name, coordinator, addresses, routes }
     }
 
     /// Follows a renewed lease: its routes and name servers take the place of the old.
-    pub(crate) async fn follow(&self, old: Uplink, lease: &Lease) -> Uplink {
-        let new = self.adopt(old.index, old.name.clone(), lease, old.coordinator).await;
+    pub(crate) async fn follow(&self, old: Uplink, addresses: Addresses) -> Uplink {
+        let new = self.adopt(old.index, old.name.clone(), addresses, old.coordinator).await;
         for (route, metric) in old.routes.iter().filter(|route| !new.routes.contains(route)) {
             self.netlink.remove_route(old.index, *route, *metric).await;
         }
-        tracing::info!("{}: the DHCP server names other routes or name servers; they are used from now on", new.name);
+        tracing::info!("{}: there are other routes or name servers; they are used from now on", new.name);
         new
     }
 
@@ -143,25 +146,25 @@ impl Network {
 
 /// What a port's present state means for the uplink over it. A lease that only lasts longer is no change.
 fn change(uplink: &Uplink, port: Option<&Port>) -> Option<Change> {
-    let held = port.filter(|port| port.carrier).and_then(|port| port.lease.as_ref());
-    let Some(lease) = held.filter(|lease| lease.address == uplink.lease.address) else { return Some(Change::Lost) };
-    let way = |lease: &Lease| (lease.prefix, lease.routes.clone(), lease.nameservers.clone());
-    (way(lease) != way(&uplink.lease)).then(|| Change::Renewed(lease.clone()))
+    let ip = uplink.coordinator.ip();
+    let held = port.filter(|port| port.carrier).map(|port| &port.addresses);
+    let address = |addresses: &Addresses| addresses.like(ip).map(|setup| setup.address.addr());
+    let Some(now) = held.filter(|now| address(now) == address(&uplink.addresses)) else { return Some(Change::Lost) };
+    let way = |addresses: &Addresses| {
+        addresses.iter().map(|s| (s.address, s.routes.clone(), s.nameservers.clone())).collect::<Vec<_>>()
+    };
+    (way(now) != way(&uplink.addresses)).then(|| Change::Renewed(now.clone()))
 }
 
-/// The routes of the uplink, with their metrics: the lease's default routes, and the way to the coordinator.
-fn routes_of(lease: &Lease, coordinator: IpAddr) -> Vec<(Route, u32)> {
-    let mut routes: Vec<(Route, u32)> =
-        lease.routes.iter().filter(|r| r.prefix == 0).map(|r| (*r, DEFAULT_METRIC)).collect();
-    if let IpAddr::V4(address) = coordinator {
-        let gateway = gateway_to(address, lease);
-        routes.push((Route { destination: address, prefix: 32, gateway }, COORDINATOR_METRIC));
-    }
-    routes
+/// The routes of the uplink, with their metrics: its default routes, and the way to the coordinator.
+fn routes_of(addresses: &Addresses, coordinator: IpAddr) -> Vec<(Route, u32)> {
+    let default = addresses.iter().flat_map(|setup| &setup.routes).filter(|route| route.is_default());
+    let way = addresses.like(coordinator).map(|setup| (setup.way_to(coordinator), COORDINATOR_METRIC));
+    default.map(|route| (*route, DEFAULT_METRIC)).chain(way).collect()
 }
 
 fn usable(port: &Port) -> bool {
-    port.carrier && port.lease.is_some()
+    port.carrier && port.addresses.iter().next().is_some()
 }
 
 fn missing(port: &Port) -> String {
@@ -172,23 +175,14 @@ fn missing(port: &Port) -> String {
     }
 }
 
-/// The gateway to the coordinator: 0.0.0.0 if it is on the link itself.
-fn gateway_to(address: Ipv4Addr, lease: &Lease) -> Ipv4Addr {
-    let within = |net: Ipv4Addr, prefix: u8| {
-        let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-        u32::from(address) & mask == u32::from(net) & mask
+async fn connect(device: &str, host: &str, port: u16, held: &Addresses) -> Result<SocketAddr, String> {
+    let found = resolve(host, port, &held.nameservers()).await?;
+    let mut problem = match (&held.v4, &held.v6) {
+        (Some(_), None) => format!("{host} has no IPv4 address, and the port has no other"),
+        (None, Some(_)) => format!("{host} has no IPv6 address, and the port has no other"),
+        _ => format!("{host} has no address"),
     };
-    if within(lease.address, lease.prefix) {
-        return Ipv4Addr::UNSPECIFIED;
-    }
-    let best = lease.routes.iter().filter(|r| within(r.destination, r.prefix)).max_by_key(|r| r.prefix);
-    best.map_or(Ipv4Addr::UNSPECIFIED, |r| r.gateway)
-}
-
-async fn connect(device: &str, host: &str, port: u16, servers: &[Ipv4Addr]) -> Result<SocketAddr, String> {
-    let addresses = resolve(host, port, servers).await?;
-    let mut problem = format!("{host} has no IPv4 address");
-    for address in addresses.into_iter().take(4) {
+    for address in found.into_iter().filter(|address| held.like(address.ip()).is_some()).take(4) {
         match connect_one(device, address).await {
             Ok(()) => return Ok(address),
             Err(why) => problem = format!("{address}: {why}"),
@@ -214,45 +208,58 @@ async fn connect_one(device: &str, address: SocketAddr) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::setup::Setup;
     use super::*;
 
-    fn lease() -> Lease {
-        let route = |d: [u8; 4], prefix, g: [u8; 4]| Route { destination: d.into(), prefix, gateway: g.into() };
-        Lease {
-            address: Ipv4Addr::new(10, 0, 2, 15),
-            prefix: 24,
-            routes: vec![route([0, 0, 0, 0], 0, [10, 0, 2, 1]), route([172, 16, 0, 0], 12, [10, 0, 2, 9])],
-            nameservers: Vec::new(),
-            mtu: None,
-            server: Ipv4Addr::new(10, 0, 2, 2),
-            length: None,
-        }
+    fn setup(address: &str, routes: &[(&str, &str)], nameservers: &[&str]) -> Setup {
+        let routes = routes.iter().map(|(to, via)| Route { to: to.parse().unwrap(), via: Some(via.parse().unwrap()) });
+        let nameservers = nameservers.iter().map(|server| server.parse().unwrap()).collect();
+        Setup { address: address.parse().unwrap(), routes: routes.collect(), nameservers, mtu: None }
     }
+
+    fn v4(address: &str, routes: &[(&str, &str)], nameservers: &[&str]) -> Addresses {
+        Addresses { v4: Some(setup(address, routes, nameservers)), v6: None }
+    }
+
+    const ROUTES: &[(&str, &str)] = &[("0.0.0.0/0", "10.0.2.1"), ("172.16.0.0/12", "10.0.2.9")];
 
     #[test]
     fn only_another_way_is_a_change_of_the_uplink() {
         let coordinator = "8.8.8.8:7443".parse().unwrap();
-        let uplink = Uplink { index: 2, name: "eth0".into(), coordinator, lease: lease(), routes: Vec::new() };
+        let held = v4("10.0.2.15/24", ROUTES, &[]);
+        let uplink = Uplink { index: 2, name: "eth0".into(), coordinator, addresses: held.clone(), routes: Vec::new() };
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let port = |lease| Port { name: "eth0".into(), mac, permanent_mac: mac, carrier: true, lease, unanswered: 0 };
-        let other_server = Lease { server: Ipv4Addr::new(10, 0, 2, 3), ..lease() };
-        assert_eq!(change(&uplink, Some(&port(Some(other_server)))), None);
-        let names = Lease { nameservers: vec![Ipv4Addr::new(10, 0, 2, 53)], ..lease() };
-        assert_eq!(change(&uplink, Some(&port(Some(names.clone())))), Some(Change::Renewed(names)));
-        let gateway = Lease { routes: lease().routes[1..].to_vec(), ..lease() };
-        assert_eq!(change(&uplink, Some(&port(Some(gateway.clone())))), Some(Change::Renewed(gateway)));
-        let address = Lease { address: Ipv4Addr::new(10, 0, 2, 16), ..lease() };
-        let dark = Port { carrier: false, ..port(Some(lease())) };
-        for lost in [Some(&port(Some(address))), Some(&port(None)), Some(&dark), None] {
+        let port =
+            |addresses| Port { name: "eth0".into(), mac, permanent_mac: mac, carrier: true, addresses, unanswered: 0 };
+        let longer = Addresses { v4: held.v4.clone().map(|v4| Setup { mtu: Some(1500), ..v4 }), v6: None };
+        assert_eq!(change(&uplink, Some(&port(longer))), None);
+        let others = [
+            v4("10.0.2.15/24", ROUTES, &["10.0.2.53"]),
+            v4("10.0.2.15/24", &ROUTES[1..], &[]),
+            Addresses { v6: Some(setup("2001:db8::7/64", &[], &[])), ..held.clone() },
+        ];
+        for other in others {
+            assert_eq!(change(&uplink, Some(&port(other.clone()))), Some(Change::Renewed(other)));
+        }
+        let dark = Port { carrier: false, ..port(held) };
+        let other = port(v4("10.0.2.16/24", ROUTES, &[]));
+        for lost in [Some(&other), Some(&port(Addresses::default())), Some(&dark), None] {
             assert_eq!(change(&uplink, lost), Some(Change::Lost));
         }
     }
 
     #[test]
-    fn the_most_specific_route_leads_to_the_coordinator() {
-        let lease = lease();
-        assert_eq!(gateway_to(Ipv4Addr::new(10, 0, 2, 2), &lease), Ipv4Addr::UNSPECIFIED);
-        assert_eq!(gateway_to(Ipv4Addr::new(172, 20, 0, 1), &lease), Ipv4Addr::new(10, 0, 2, 9));
-        assert_eq!(gateway_to(Ipv4Addr::new(8, 8, 8, 8), &lease), Ipv4Addr::new(10, 0, 2, 1));
+    fn the_way_to_the_coordinator_comes_first() {
+        let both = Addresses {
+            v6: Some(setup("2001:db8::7/64", &[("::/0", "fe80::1")], &[])),
+            ..v4("10.0.2.15/24", ROUTES, &[])
+        };
+        let shown = |coordinator: &str| {
+            let routes = routes_of(&both, coordinator.parse().unwrap()).into_iter();
+            routes.map(|(r, metric)| format!("{} {} {metric}", r.to, r.via.unwrap())).collect::<Vec<_>>()
+        };
+        let default = ["0.0.0.0/0 10.0.2.1 50", "::/0 fe80::1 50"];
+        assert_eq!(shown("172.20.0.1"), [&default[..], &["172.20.0.1/32 10.0.2.9 10"]].concat());
+        assert_eq!(shown("2001:4860::8"), [&default[..], &["2001:4860::8/128 fe80::1 10"]].concat());
     }
 }

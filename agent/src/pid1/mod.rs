@@ -63,8 +63,10 @@ async fn supervise(tail: &Tail) -> Infallible {
         load_drivers().await;
         settled.send_replace(true);
     });
+    let interfaces =
+        fs::read_to_string("/proc/cmdline").map(|text| CommandLine::parse(&text).interfaces).unwrap_or_default();
     let network = loop {
-        match Network::start(false, "/etc/resolv.conf".into()) {
+        match Network::start(interfaces.clone(), false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
             Err(e) => tracing::error!(
                 "cannot open a routing socket ({e}): this kernel has no network; the agent keeps trying"

@@ -86,3 +86,28 @@ fn a_group_address_and_a_repeated_one_are_refused() {
         assert!(problem.subject.starts_with("spec.identity.macs"), "{problem}");
     }
 }
+
+#[test]
+fn a_machines_network_is_checked_as_a_whole() {
+    let machine = |network: Value| {
+        Document::from_value(json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}, "network": network}}))
+        .unwrap()
+        .validate()
+    };
+    let bond =
+        json!({"ports": ["52:54:00:00:00:01", "eth1"], "bond": "802.3ad", "vlan": 20, "addresses": ["192.0.2.7/24"]});
+    assert_eq!(machine(json!([bond, {"ports": ["eth2"]}])), Ok(()));
+    let routes: Vec<Value> =
+        (0..16).map(|n| json!({"to": format!("2001:db8:{n}::/48"), "via": "2001:db8::1:2:3:4"})).collect();
+    let long = json!({"ports": ["eth3"], "addresses": ["2001:db8::7/64"], "routes": routes});
+    for (network, at) in [
+        (json!([{"ports": []}]), "spec.network[0].ports"),
+        (json!([bond, {"ports": ["eth1"]}]), "spec.network[1].ports"),
+        (json!([{"ports": ["eth1"], "vlan": 0}]), "spec.network[0].vlan"),
+        (json!([{"ports": ["eth1"], "gateways": ["192.0.2.1"]}]), "spec.network[0].gateways"),
+        (json!([long, {"ports": ["eth4"], "addresses": ["2001:db8::8/64"], "routes": routes}]), "spec.network"),
+    ] {
+        assert_eq!(machine(network).unwrap_err().subject, at);
+    }
+}

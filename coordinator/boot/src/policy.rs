@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use async_trait::async_trait;
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, NetworkInterface};
 use uuid::Uuid;
 
 /// What a machine boots.
@@ -27,11 +27,15 @@ pub enum Decision {
         machine: String,
         /// One-time boot token for the kernel command line.
         token: String,
+        /// What the agent sets up of the network.
+        network: Vec<NetworkInterface>,
     },
     /// A person must approve it: the agent, without a token.
     Approve {
         /// The machine's name, if it has one.
         machine: Option<String>,
+        /// What the agent sets up of the network.
+        network: Vec<NetworkInterface>,
     },
 }
 

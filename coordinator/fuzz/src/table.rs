@@ -23,7 +23,7 @@ impl BootPolicy for Table {
     async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
         let machine = "m1".to_owned();
         Ok(match (mac.to_string() == MAC, mac.0[0]) {
-            (true, _) => Decision::RunAgent { machine, token: "t0ken".into() },
+            (true, _) => Decision::RunAgent { machine, token: "t0ken".into(), network: vec![] },
             (false, 2) => Decision::BootDisk {
                 machine,
                 receipt: (mac.0[5] == 7).then_some(ReceiptOf { workflow: Uuid::nil(), action: None }),

@@ -31,7 +31,8 @@ impl Boot {
         &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, Problem> {
         let discovered = from.is_some_and(|from| self.fleet.settings().discovery.covers(from));
-        let unknown = || if discovered { Decision::Approve { machine: None } } else { Decision::Unknown };
+        let unknown =
+            || if discovered { Decision::Approve { machine: None, network: Vec::new() } } else { Decision::Unknown };
         let Some(name) = self.fleet.index().machine_of_mac(mac) else { return Ok(unknown()) };
         let Some(machine) = self.fleet.store().machine(&name).await? else { return Ok(unknown()) };
         if let (Some(said), Some(described)) = (smbios_uuid, machine.spec.identity.smbios_uuid)
@@ -42,20 +43,20 @@ impl Boot {
         }
         let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
         if discovered && enrolment.is_some_and(EnrolmentStatus::is_unapproved) {
-            return Ok(Decision::Approve { machine: Some(name) });
+            return Ok(Decision::Approve { machine: Some(name), network: machine.spec.network.clone() });
         }
         let workflow = self.fleet.current_workflow(&machine).await?;
         match machine.metadata.uid {
             Some(_)
                 if life::wants_agent(&machine, workflow.as_deref()) && machine.spec.proof == ProofKind::Approval =>
             {
-                Ok(Decision::Approve { machine: Some(name) })
+                Ok(Decision::Approve { machine: Some(name), network: machine.spec.network.clone() })
             }
             Some(uid) if life::wants_agent(&machine, workflow.as_deref()) => {
                 let revocations = enrolment.map_or(0, |e| e.revocations);
                 let ttl = self.fleet.settings().boot_token_ttl;
                 let token = self.tokens.mint(uid, revocations, ttl).await?;
-                Ok(Decision::RunAgent { machine: name, token })
+                Ok(Decision::RunAgent { machine: name, token, network: machine.spec.network.clone() })
             }
             _ => {
                 let receipt = life::installed_by(&machine, workflow.as_deref());

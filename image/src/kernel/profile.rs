@@ -19,8 +19,8 @@ pub enum Profile {
 /// fetch and mount the rest.
 const COMMON: &[&str] = &[
     "ext4", "vfat", "nls_cp437", "nls_ascii", "nls_iso8859_1", "nls_utf8", "xfs", "btrfs", "crc32c_generic",
-    "crc32c_intel", "crct10dif_generic", "crct10dif_pclmul", "af_packet",
-    // The tools layer is a squashfs file.
+    "crc32c_intel", "crct10dif_generic", "crct10dif_pclmul", "af_packet", // What landfall.net makes.
+    "8021q", "bonding", // The tools layer is a squashfs file.
     "loop", "squashfs", "efivarfs", "sd_mod", "nvme", "ahci",
 ];
 

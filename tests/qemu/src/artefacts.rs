@@ -26,6 +26,8 @@ pub struct Artefacts {
     pub server: Option<(PathBuf, PathBuf)>,
     /// A Debian image, for the tests that need a whole distribution.
     pub debian: Option<OsImage>,
+    /// The initramfs of a switch, for the tests of bonds and VLANs.
+    pub switch: Option<PathBuf>,
     /// The tools layer of the kernel, for the tests of actions that need it.
     pub tools: Option<PathBuf>,
     /// The root of a Debian as a tar, for the tests of layouts.

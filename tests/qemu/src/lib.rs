@@ -41,7 +41,9 @@ pub use firmware::Firmware;
 pub use kvm::{CPUINFO, choose_accel};
 pub use log::printable;
 pub use log::{Line, Log, Mark};
-pub use machine::{DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec, put_first};
+pub use machine::{
+    Cable, DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec, put_first,
+};
 pub use network::{Namespace, Network};
 pub use process::Process;
 pub use qmp::{Qmp, wait_event};

@@ -58,6 +58,9 @@ struct What {
     /// Directory with the boot image for servers: vmlinuz and initramfs.zst
     #[arg(long, value_name = "DIR")]
     server_boot: Option<PathBuf>,
+    /// The initramfs of the switch of tests/qemu/switch
+    #[arg(long, value_name = "FILE")]
+    switch: Option<PathBuf>,
     /// Directory with a Debian image: *.img.zst
     #[arg(long, value_name = "DIR")]
     debian: Option<PathBuf>,
@@ -236,6 +239,7 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .as_deref()
             .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
             .transpose()?,
+        switch: what.switch.as_deref().map(absolute).transpose()?,
         tools: what.tools.as_deref().map(absolute).transpose()?,
         root_tar: what
             .root_tar

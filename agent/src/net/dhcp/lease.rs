@@ -1,10 +1,14 @@
 //! A DHCP server's answer, parsed once.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder};
+use ipnet::{IpNet, Ipv4Net};
 use landfall_api::MacAddr;
+
+use super::{Route, Setup};
 
 /// A shorter lease is taken as this: a server's mistake must not make the agent ask without pause.
 const SHORTEST: Duration = Duration::from_secs(60);
@@ -12,31 +16,14 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// What the server lends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// The port's address.
+    /// The address lent.
     pub(crate) address: Ipv4Addr,
-    /// The subnet's prefix length, 1 to 32.
-    pub(crate) prefix: u8,
-    /// Routes to set, the default route among them.
-    pub(crate) routes: Vec<Route>,
-    /// Name servers, best first.
-    pub(crate) nameservers: Vec<Ipv4Addr>,
-    /// The link's MTU, where the server states a sane one.
-    pub(crate) mtu: Option<u32>,
+    /// The same, and what comes with it.
+    pub(crate) setup: Setup,
     /// Who lends it.
     pub(crate) server: Ipv4Addr,
     /// For how long; absent: for ever.
     pub(crate) length: Option<Times>,
-}
-
-/// One route; a gateway of 0.0.0.0 means on the link itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Route {
-    /// Network.
-    pub(crate) destination: Ipv4Addr,
-    /// Its prefix length; 0 for the default route.
-    pub(crate) prefix: u8,
-    /// By whom.
-    pub(crate) gateway: Ipv4Addr,
 }
 
 /// When to renew, from the moment of the request (RFC 2131 4.4.5).
@@ -149,13 +136,15 @@ fn lease(message: &Message) -> Option<Lease> {
     if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
         return None;
     }
-    let prefix = match message.opts().get(OptionCode::SubnetMask) {
+    let prefix_length = match message.opts().get(OptionCode::SubnetMask) {
         Some(DhcpOption::SubnetMask(mask)) => prefix_of(*mask)?,
         _ => class_prefix(address),
     };
     let nameservers = match message.opts().get(OptionCode::DomainNameServer) {
         // resolv.conf(5) takes three.
-        Some(DhcpOption::DomainNameServer(list)) => list.iter().copied().filter(usable).take(3).collect(),
+        Some(DhcpOption::DomainNameServer(list)) => {
+            list.iter().copied().filter(usable).take(3).map(IpAddr::V4).collect()
+        }
         _ => Vec::new(),
     };
     let mtu = match message.opts().get(OptionCode::InterfaceMtu) {
@@ -163,12 +152,10 @@ fn lease(message: &Message) -> Option<Lease> {
         Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(u32::from(*mtu)),
         _ => None,
     };
+    let net = IpNet::V4(Ipv4Net::new(address, prefix_length).ok()?);
     Some(Lease {
         address,
-        prefix,
-        routes: routes(message),
-        nameservers,
-        mtu,
+        setup: Setup { address: net, routes: routes(message), nameservers, mtu },
         // A server must name itself; one that does not is asked again at its own address.
         server: server(message).unwrap_or_else(|| message.siaddr()),
         length: times(message),
@@ -180,7 +167,11 @@ fn routes(message: &Message) -> Vec<Route> {
     match (message.opts().get(OptionCode::ClasslessStaticRoute), message.opts().get(OptionCode::Router)) {
         (Some(DhcpOption::ClasslessStaticRoute(list)), _) => list
             .iter()
-            .map(|(net, gateway)| Route { destination: net.network(), prefix: net.prefix_len(), gateway: *gateway })
+            .map(|(net, gateway)| Route {
+                to: IpNet::V4(net.trunc()),
+                // RFC 3442: 0.0.0.0 stands for the link itself.
+                via: Some(IpAddr::V4(*gateway)).filter(|gateway| !gateway.is_unspecified()),
+            })
             .take(64)
             .collect(),
         (_, Some(DhcpOption::Router(list))) => list
@@ -188,7 +179,7 @@ fn routes(message: &Message) -> Vec<Route> {
             .copied()
             .filter(usable)
             .take(1)
-            .map(|gateway| Route { destination: Ipv4Addr::UNSPECIFIED, prefix: 0, gateway })
+            .map(|gateway| Route { to: IpNet::V4(Ipv4Net::default()), via: Some(IpAddr::V4(gateway)) })
             .collect(),
         _ => Vec::new(),
     }
@@ -252,7 +243,7 @@ mod tests {
             .extend_from_slice(&[99, 130, 83, 99, 53, 1, 2, 153, 1, 7, 1, 3, 255, 255, 255, 54, 4, 10, 0, 0, 1, 255]);
         let answer = Answer::parse(&datagram, MacAddr([0; 6]), 0);
         let Some(Answer::Offer(lease)) = answer else { panic!("{answer:?}") };
-        assert_eq!((lease.server, lease.prefix), (Ipv4Addr::new(10, 0, 0, 1), 8));
+        assert_eq!((lease.server, lease.setup.address.prefix_len()), (Ipv4Addr::new(10, 0, 0, 1), 8));
         datagram.truncate(datagram.len() - 4);
         assert_eq!(Answer::parse(&datagram, MacAddr([0; 6]), 0), None, "cut short inside an option");
     }

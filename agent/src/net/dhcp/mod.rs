@@ -4,6 +4,7 @@ mod client;
 mod lease;
 mod socket;
 
+use super::setup::{Route, Setup};
+
 pub(crate) use self::client::{Client, Step, To};
-pub(crate) use self::lease::{Lease, Route};
 pub(crate) use self::socket::Socket;

@@ -224,9 +224,9 @@ async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<Stri
     if let Some(refused) = too_many(&shared, client) {
         return refused;
     }
-    let token = match decide(&shared, client, mac, None).await {
-        Ok(Decision::RunAgent { token, .. }) => Some(token),
-        Ok(Decision::Approve { .. }) => None,
+    let (token, network) = match decide(&shared, client, mac, None).await {
+        Ok(Decision::RunAgent { token, network, .. }) => (Some(token), network),
+        Ok(Decision::Approve { network, .. }) => (None, network),
         Ok(Decision::BootDisk { machine, .. }) => {
             return plain(StatusCode::NOT_FOUND, format!("{machine} has no workflow: it boots its own disk\n"));
         }
@@ -235,7 +235,7 @@ async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<Stri
         }
         Err(why) => return plain(StatusCode::NOT_FOUND, format!("{why}: the machine boots its own disk\n")),
     };
-    for_one(uki::respond(path, &script::command_line(token.as_deref(), mac, &boot)).await)
+    for_one(uki::respond(path, &script::command_line(token.as_deref(), &network, mac, &boot)).await)
 }
 
 /// How the names of that architecture's boot image end; `None` without an image.

@@ -8,7 +8,7 @@
 //! - The kernel finds its initramfs by name, so the image's name and `initrd=` must agree.
 //! - `--timeout` counts from the last progress; without it a server that vanished in mid-download is waited for for ever.
 
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, NetworkInterface};
 
 use crate::policy::{Decision, ReceiptOf};
 
@@ -58,12 +58,12 @@ pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
 /// machine boots its own disk, whatever was decided.
 pub fn render(decision: &Decision, mac: MacAddr, image: Option<&str>, boot: &AgentBoot) -> String {
     match (decision, image) {
-        (Decision::RunAgent { machine, token }, Some(image)) => {
-            run_agent(&format!("{machine} has a workflow"), Some(token), mac, image, boot)
+        (Decision::RunAgent { machine, token, network }, Some(image)) => {
+            run_agent(&format!("{machine} has a workflow"), &command_line(Some(token), network, mac, boot), image, boot)
         }
-        (Decision::Approve { machine }, Some(image)) => {
+        (Decision::Approve { machine, network }, Some(image)) => {
             let who = machine.as_deref().unwrap_or("this machine");
-            run_agent(&format!("{who} waits for approval"), None, mac, image, boot)
+            run_agent(&format!("{who} waits for approval"), &command_line(None, network, mac, boot), image, boot)
         }
         (Decision::RunAgent { .. } | Decision::Approve { .. }, None) => to_disk(
             "there is no boot image for this machine's architecture; the coordinator's log has the reason. \
@@ -125,7 +125,7 @@ sanboot --no-describe --drive 0x83 || exit 1
 ";
 
 /// The agent's kernel command line on the machine that boots by this port.
-pub fn command_line(token: Option<&str>, mac: MacAddr, boot: &AgentBoot) -> String {
+pub fn command_line(token: Option<&str>, network: &[NetworkInterface], mac: MacAddr, boot: &AgentBoot) -> String {
     let AgentBoot { tls_url, ca_pins, kernel_args, .. } = boot;
     let mut line = format!("landfall.coordinator={tls_url}");
     for pin in ca_pins {
@@ -134,12 +134,14 @@ pub fn command_line(token: Option<&str>, mac: MacAddr, boot: &AgentBoot) -> Stri
     if let Some(token) = token {
         line += &format!(" landfall.token={token}");
     }
+    for interface in network {
+        line += &format!(" landfall.net={interface}");
+    }
     let bootif = mac.to_string().replace(':', "-");
     line + &format!(" BOOTIF=01-{bootif} {kernel_args} panic=30")
 }
 
-fn run_agent(why: &str, token: Option<&str>, mac: MacAddr, image: &str, boot: &AgentBoot) -> String {
-    let line = format!("initrd=initramfs {}", command_line(token, mac, boot));
+fn run_agent(why: &str, command_line: &str, image: &str, boot: &AgentBoot) -> String {
     let http_url = &boot.http_url;
     format!(
         "#!ipxe
@@ -148,7 +150,7 @@ set tries:int32 0
 set pause:int32 2
 :try
 imgfree
-kernel --timeout {STALL_MS} {http_url}/boot/kernel{image} {line} || goto again
+kernel --timeout {STALL_MS} {http_url}/boot/kernel{image} initrd=initramfs {command_line} || goto again
 initrd --timeout {STALL_MS} --name initramfs {http_url}/boot/initramfs{image} || goto again
 boot || goto again
 :again
@@ -189,13 +191,22 @@ mod tests {
     #[test]
     fn every_script_is_as_recorded() {
         let web = || "web-1".to_owned();
-        let run = Decision::RunAgent { machine: web(), token: "t0ken".into() };
+        let run = |network: &[&str]| Decision::RunAgent {
+            machine: web(),
+            token: "t0ken".into(),
+            network: network.iter().map(|line| line.parse().unwrap()).collect(),
+        };
+        let network = [
+            "52:54:00:00:00:01+eth1,bond=802.3ad,vlan=20,address=192.0.2.7/24,route=10.0.0.0/8@192.0.2.9",
+            "eth2,vlan=7",
+        ];
         for (name, decision, image) in [
-            ("run-agent", run.clone(), Some("")),
-            ("run-agent-arm64", run.clone(), Some("-arm64")),
-            ("run-agent-without-image", run, None),
-            ("approve", Decision::Approve { machine: Some(web()) }, Some("")),
-            ("approve-unknown", Decision::Approve { machine: None }, Some("")),
+            ("run-agent", run(&[]), Some("")),
+            ("run-agent-arm64", run(&[]), Some("-arm64")),
+            ("run-agent-network", run(&network), Some("")),
+            ("run-agent-without-image", run(&[]), None),
+            ("approve", Decision::Approve { machine: Some(web()), network: vec![] }, Some("")),
+            ("approve-unknown", Decision::Approve { machine: None, network: vec![] }, Some("")),
             ("boot-disk", Decision::BootDisk { machine: web(), receipt: None }, Some("")),
             (
                 "boot-disk-receipt",
@@ -235,7 +246,7 @@ mod tests {
     #[test]
     fn a_machine_waiting_for_approval_gets_the_agent_without_token() {
         for machine in [None, Some("web-1".to_owned())] {
-            let script = render(&Decision::Approve { machine }, mac(), Some(""), &boot());
+            let script = render(&Decision::Approve { machine, network: vec![] }, mac(), Some(""), &boot());
             assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");
             assert!(!script.contains("landfall.token"), "{script}");
         }
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn an_arm64_machine_loads_its_own_image_or_none() {
-        let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
+        let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into(), network: vec![] };
         let script = render(&decision, mac(), Some("-arm64"), &boot());
         assert!(script.contains("/boot/kernel-arm64 initrd=initramfs "), "{script}");
         assert!(script.contains("--name initramfs http://10.77.0.1:7480/boot/initramfs-arm64 "), "{script}");
@@ -253,7 +264,12 @@ mod tests {
 
     #[test]
     fn every_label_that_is_jumped_to_exists() {
-        let script = render(&Decision::RunAgent { machine: "a".into(), token: "t".into() }, mac(), Some(""), &boot());
+        let script = render(
+            &Decision::RunAgent { machine: "a".into(), token: "t".into(), network: vec![] },
+            mac(),
+            Some(""),
+            &boot(),
+        );
         for (at, _) in script.match_indices("goto ") {
             let label = script[at + 5..].split_ascii_whitespace().next().unwrap();
             assert!(script.contains(&format!("\n:{label}\n")), "{label}");

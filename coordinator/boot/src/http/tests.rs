@@ -54,7 +54,7 @@ impl Site {
         fs::write(root.join("initramfs"), b"initramfs").unwrap();
         fs::write(root.join("tools"), b"hsqs").unwrap();
         fs::write(root.join("uki"), uki::tests::image(false)).unwrap();
-        let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
+        let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into(), network: vec![] };
         let broken = Decision::Unknown;
         let table = BTreeMap::from([
             ("52:54:00:00:00:01".parse().unwrap(), work),

@@ -1,5 +1,6 @@
 //! The end-to-end tests: each a real boot, asserting on the machine's disk and console as well as on the API.
 
+mod bonded;
 mod boot_order;
 mod boot_own_disk;
 mod broken_image;
@@ -114,6 +115,7 @@ const TESTS: &[Test] = tests! {
     "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
     "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
     "c" uefi_http_boot_starts_ipxe full |c| http_boot::to_phone_home(c, http_boot::Gives::Ipxe);
+    "c" bios_a_vlan_on_a_bond_reaches_the_coordinator full bonded::over_a_switch;
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;

@@ -20,7 +20,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     let mut first = build(scene.ordinary("m1").firmware(Firmware::Bios))?;
     let own_port = Machine::builder("twin").spec().nics[0].mac.clone();
     let mut twin_spec = first.spec().clone();
-    twin_spec.nics = vec![NicSpec { mac: own_port }];
+    twin_spec.nics = vec![NicSpec { mac: own_port, cable: None }];
     let mut twin = build(
         Machine::builder("twin").firmware(Firmware::Bios).identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme),
     )?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{DiskBus, MachineSpec};
+use super::{Cable, DiskBus, MachineSpec};
 use crate::{Accel, Firmware, LabError, firmware};
 
 /// Everything after `qemu-system-x86_64`.
@@ -48,7 +48,14 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         order
     };
     for (i, (nic, tap)) in spec.nics.iter().zip(taps).enumerate() {
-        add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]);
+        match &nic.cable {
+            None => add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]),
+            Some(Cable { own, other }) => {
+                let (own, other) = (own.display(), other.display());
+                let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
+                add(&["-netdev", &format!("dgram,id=net{i},{ends}")]);
+            }
+        }
         // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
         let index = match spec.firmware {
             Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),

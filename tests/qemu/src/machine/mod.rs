@@ -15,7 +15,7 @@ use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
 pub use fault::{DiskErrors, DiskFault};
 pub use plug::put_first;
-pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
+pub use spec::{Cable, DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -52,7 +52,8 @@ impl Machine {
     fn create(spec: MachineSpec, network: &Network, dir: &Path, accel: Accel) -> Result<Self, LabError> {
         let dir = dir.join(&spec.name);
         std::fs::create_dir_all(&dir).map_err(LabError::file("cannot make", &dir))?;
-        let taps = spec.nics.iter().map(|_| network.add_tap()).collect::<Result<Vec<_>, _>>()?;
+        let tap = |nic: &NicSpec| if nic.cable.is_none() { network.add_tap() } else { Ok(String::new()) };
+        let taps = spec.nics.iter().map(tap).collect::<Result<Vec<_>, _>>()?;
         let disks = spec
             .disks
             .iter()
@@ -113,7 +114,7 @@ impl Machine {
         &self.serial
     }
 
-    /// The tap a port is plugged into, for [`Network::set_link`].
+    /// The tap a port is plugged into, for [`Network::set_link`]; empty for one at a cable.
     pub fn tap(&self, nic: usize) -> &str {
         &self.taps[nic]
     }

@@ -47,6 +47,26 @@ pub struct DiskSpec {
 pub struct NicSpec {
     /// MAC address, lower-case with colons.
     pub mac: String,
+    /// The cable it is at; `None`: it is plugged into the lab's network.
+    pub cable: Option<Cable>,
+}
+
+/// One end of a cable between two machines. Frames are datagrams between two sockets, so it carries LACP, which a bridge does not
+/// forward. There is always a carrier.
+#[derive(Debug, Clone)]
+pub struct Cable {
+    /// The socket of this end.
+    pub own: PathBuf,
+    /// The socket of the other end.
+    pub other: PathBuf,
+}
+
+impl Cable {
+    /// Both ends of a cable with its sockets in `dir`.
+    pub fn ends(dir: &Path, name: &str) -> [Self; 2] {
+        let [a, b] = ["a", "b"].map(|end| dir.join(format!("{name}.{end}")));
+        [Self { own: a.clone(), other: b.clone() }, Self { own: b, other: a }]
+    }
 }
 
 /// A machine's parts.
@@ -96,7 +116,7 @@ impl MachineBuilder {
             disks: Vec::new(),
             qemu_orders: true,
             http_boot: false,
-            nics: vec![NicSpec { mac: mac(seed, 0) }],
+            nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
             direct_kernel: None,
@@ -196,9 +216,19 @@ impl MachineBuilder {
 
     /// One more port.
     #[must_use]
-    pub fn nic(mut self) -> Self {
+    pub fn nic(self) -> Self {
+        self.port(None)
+    }
+
+    /// One more port, at the end of a cable.
+    #[must_use]
+    pub fn cabled(self, end: Cable) -> Self {
+        self.port(Some(end))
+    }
+
+    fn port(mut self, cable: Option<Cable>) -> Self {
         let nth = self.spec.nics.len() as u64;
-        self.spec.nics.push(NicSpec { mac: mac(seed(&self.spec.name), nth) });
+        self.spec.nics.push(NicSpec { mac: mac(seed(&self.spec.name), nth), cable });
         self
     }
 

@@ -42,7 +42,10 @@ fn bound(now: Instant, seconds: u32) -> Client {
     let (discover, _) = said(&client.tick(now));
     let (request, _) = said(&client.receive(&answer(&discover, MessageType::Offer, seconds), now));
     let steps = client.receive(&answer(&request, MessageType::Ack, seconds), now);
-    assert!(matches!(&steps[..], [Step::Bound(lease)] if lease.prefix == 24 && lease.routes.len() == 1), "{steps:?}");
+    assert!(
+        matches!(&steps[..], [Step::Bound(lease)] if lease.setup.address.prefix_len() == 24 && lease.setup.routes.len() == 1),
+        "{steps:?}"
+    );
     client
 }
 

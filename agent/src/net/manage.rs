@@ -1,0 +1,140 @@
+//! The task that sees ports come and go: it makes what the interfaces need, and starts a task for each port with an address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::time::Duration;
+
+use landfall_api::NetworkInterface;
+use tokio::sync::watch;
+
+use super::interfaces::{Role, Step, plan};
+use super::netlink::{Link, LinkChanges, Netlink, NetlinkError};
+use super::port::{self, Port, Ports};
+use super::router;
+use super::setup::Addresses;
+
+/// Time between scans of the ports without an announcement, in case one was lost.
+const RESCAN: Duration = Duration::from_secs(10);
+
+/// Every port that was seen.
+pub(super) struct Managed {
+    netlink: Netlink,
+    ports: watch::Sender<Ports>,
+    check: watch::Receiver<u64>,
+    wanted: Vec<NetworkInterface>,
+    with_virtual: bool,
+    /// What tells a port's task of its carrier.
+    carriers: BTreeMap<u32, watch::Sender<bool>>,
+    /// What failed, and was said.
+    refused: BTreeSet<String>,
+}
+
+impl Managed {
+    pub(super) fn new(
+        netlink: Netlink, ports: watch::Sender<Ports>, check: watch::Receiver<u64>, wanted: Vec<NetworkInterface>,
+        with_virtual: bool,
+    ) -> Self {
+        let (carriers, refused) = (BTreeMap::new(), BTreeSet::new());
+        Self { netlink, ports, check, wanted, with_virtual, carriers, refused }
+    }
+
+    pub(super) async fn manage(mut self, mut changes: LinkChanges) {
+        loop {
+            match self.netlink.links().await {
+                Err(e) => tracing::warn!("{e}"),
+                Ok(links) => self.follow(&links).await,
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = tokio::time::sleep(RESCAN) => {}
+            }
+        }
+    }
+
+    async fn follow(&mut self, links: &[Link]) {
+        let gone = |index: &u32| !links.iter().any(|link| link.index == *index);
+        self.carriers.retain(|index, _| !gone(index));
+        self.ports.send_if_modified(|all| {
+            let before = all.len();
+            all.retain(|index, _| !gone(index));
+            before != all.len()
+        });
+        let (steps, mut roles) = plan(&self.wanted, links, self.with_virtual);
+        for step in steps {
+            let made = self.make(&step).await;
+            self.refuses(made, "check landfall.net on the kernel command line, and the modules of the boot image");
+        }
+        for link in links {
+            let Some(role) = roles.remove(&link.index) else { continue };
+            if !link.up {
+                let up = self.netlink.up(link).await;
+                self.refuses(up, "its driver may lack firmware in the boot image");
+            }
+            if let Role::Interface(addressing) = role {
+                let carrier = self.carriers.entry(link.index).or_insert_with(|| {
+                    let (sender, receiver) = watch::channel(false);
+                    tracing::info!("{}: port {}", link.name, link.permanent_mac);
+                    self.ports.send_modify(|all| _ = all.insert(link.index, known(link)));
+                    // A fixed IPv6 address is the only one that is used.
+                    if !addressing.fixed.iter().any(|setup| setup.address.addr().is_ipv6()) {
+                        let (netlink, servers) = (self.netlink.clone(), addressing.nameservers.clone());
+                        tokio::spawn(router::run(link.clone(), servers, netlink, receiver.clone(), self.ports.clone()));
+                    }
+                    let seen = port::Seen { carrier: receiver, check: self.check.clone() };
+                    tokio::spawn(port::run(link.clone(), addressing, self.netlink.clone(), seen, self.ports.clone()));
+                    sender
+                });
+                if carrier.send_if_modified(|c| std::mem::replace(c, link.carrier) != link.carrier) {
+                    self.ports.send_modify(|all| {
+                        if let Some(port) = all.get_mut(&link.index) {
+                            port.carrier = link.carrier;
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    async fn make(&self, step: &Step) -> Result<(), NetlinkError> {
+        match step {
+            Step::Bond { name, mode } => {
+                self.netlink.add_bond(name, *mode).await?;
+                tracing::info!("{name}: bond, {}", mode.as_str());
+            }
+            Step::Join { port, name, bond } => {
+                self.netlink.join(*port, name, *bond).await?;
+                tracing::info!("{name}: in its bond");
+            }
+            Step::Vlan { name, base, id } => {
+                self.netlink.add_vlan(name, *base, *id).await?;
+                tracing::info!("{name}: VLAN {id}");
+            }
+            Step::Mtu { port, name, mtu } => {
+                self.netlink.set_mtu(*port, *mtu).await?;
+                tracing::info!("{name}: MTU {mtu}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs a refusal, each once: what failed is tried again at every change.
+    fn refuses(&mut self, result: Result<(), NetlinkError>, advice: &str) {
+        let Err(e) = result else { return };
+        let source = e.source().map(ToString::to_string).unwrap_or_default();
+        let line = format!("{e}: {source}; {advice}");
+        if self.refused.insert(line.clone()) {
+            tracing::warn!("{line}");
+        }
+    }
+}
+
+fn known(link: &Link) -> Port {
+    Port {
+        name: link.name.clone(),
+        mac: link.mac,
+        permanent_mac: link.permanent_mac,
+        carrier: link.carrier,
+        addresses: Addresses::default(),
+        unanswered: 0,
+    }
+}

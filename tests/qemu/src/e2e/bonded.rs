@@ -1,0 +1,57 @@
+//! c: a machine whose only way to the coordinator is a VLAN on a bond of two ports, with a switch that speaks LACP at the other end.
+//! Its first port netboots, and then leads nowhere.
+
+use anyhow::{Context as _, ensure};
+use landfall_lab::{Cable, Firmware, Machine};
+use serde_json::json;
+
+use super::Context;
+use super::scene::{BOOT, Scene, require_installed};
+
+const ADDRESS: &str = "10.77.0.50/24";
+
+pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
+    let switch = context.artefacts.switch.clone().context("no --switch was given; scripts/test makes its initramfs")?;
+    let scene = Scene::start(context).await?;
+    let dir = scene.context.dir.clone();
+    let ([first, at_switch_1], [second, at_switch_2]) = (Cable::ends(&dir, "cable1"), Cable::ends(&dir, "cable2"));
+    let mut switch = Machine::builder("switch")
+        .firmware(Firmware::Bios)
+        .without_nics()
+        .cabled(at_switch_1)
+        .cabled(at_switch_2)
+        .nic()
+        .direct_kernel(&scene.context.artefacts.kernel, &switch, "console=ttyS0,115200 panic=30")
+        .build(&scene.network, &dir, scene.context.accel)?;
+    let switch_on = switch.power_on().await?;
+    switch.wait_serial(switch_on, "switch: ready", BOOT).await?;
+
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).cabled(first).cabled(second);
+    let mut machine = builder.build(&scene.network, &dir, scene.context.accel)?;
+    let spec = machine.spec();
+    let macs: Vec<&str> = spec.nics.iter().map(|nic| nic.mac.as_str()).collect();
+    let identity = json!({ "macs": macs, "smbiosUuid": spec.uuid, "serial": spec.serial });
+    let network = json!([
+        { "ports": macs[1..], "bond": "802.3ad", "vlan": 20, "mtu": 1400, "addresses": [ADDRESS] },
+        { "ports": [macs[0]], "addresses": ["192.0.2.7/24"] },
+    ]);
+    scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
+    scene.template(&scene.image_url()).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
+    require_installed(&machine, &workflow)?;
+
+    machine.wait_serial(power_on, &format!("bond0.20: address {ADDRESS} from the command line"), BOOT).await?;
+    machine.wait_serial(power_on, "is reached over bond0.20", BOOT).await?;
+    switch.wait_serial(switch_on, "switch: both ports have one partner", BOOT).await?;
+    // In a bond every port has the address of the first; the facts keep what is burned in.
+    let seen = scene.coordinator.api().machine(machine.name()).await?;
+    let facts = seen.status.and_then(|status| status.facts).context("a machine without facts")?;
+    let mut reported: Vec<String> = facts.nics.iter().map(|nic| nic.mac.to_string()).collect();
+    reported.sort();
+    ensure!(reported == macs, "the machine has {macs:?} and reported {reported:?}");
+    ensure!(
+        !machine.serial().lines_since(power_on).iter().any(|line| line.text.contains("cannot make")),
+        "an interface was not made"
+    );
+    Ok(())
+}
