@@ -1,7 +1,7 @@
 //! Drivers by modalias: every device names what could drive it, the index says which module that is.
 //!
 //! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host). The kernel announces
-//! each, and the notice says what could drive it, so the device tree is walked once and not again; the agent follows
+//! each, and the notice says what could drive it, so the buses are read once and not again; the agent follows
 //! the notices for ever, because a disk or a NIC may be plugged in while it waits. Ports come first: the machine can
 //! reach its coordinator while disk controllers are still being probed.
 
@@ -96,9 +96,9 @@ impl Drivers {
         self.index.len()
     }
 
-    /// Walks the device tree and queues what is new in it.
-    fn walk(&mut self) {
-        for alias in modaliases(Path::new("/sys/devices")) {
+    /// Reads the buses and queues what is new on them.
+    fn scan(&mut self) {
+        for alias in modaliases(Path::new("/sys")) {
             self.note(alias);
         }
     }
@@ -153,7 +153,7 @@ impl Drivers {
     }
 
     /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then a task takes over and continues for
-    /// ever. Without the kernel's notices it walks the tree by time.
+    /// ever. Without the kernel's notices it reads the buses by time.
     pub(crate) async fn settle(self) -> usize {
         let mut uevents = match Uevents::subscribe() {
             Ok(uevents) => Some(uevents),
@@ -166,7 +166,7 @@ impl Drivers {
             }
         };
         let end = Instant::now() + SETTLE_LIMIT;
-        let (mut drivers, ()) = self.off_thread(Self::walk).await;
+        let (mut drivers, ()) = self.off_thread(Self::scan).await;
         let mut loaded = 0;
         loop {
             let now;
@@ -184,7 +184,7 @@ impl Drivers {
     async fn watch(mut self, mut uevents: Option<Uevents>) {
         loop {
             if self.wait(&mut uevents, Duration::MAX).await.is_err() {
-                (self, ()) = self.off_thread(Self::walk).await;
+                (self, ()) = self.off_thread(Self::scan).await;
             }
             let loaded;
             (self, loaded) = self.work_off(&mut uevents).await;
@@ -216,7 +216,7 @@ impl Drivers {
         };
         match tokio::time::timeout(limit, socket.next(notice::added)).await {
             Ok(Ok(Some(alias))) => self.note(alias),
-            Ok(Ok(None)) => self.walk(),
+            Ok(Ok(None)) => self.scan(),
             Ok(Err(e)) => {
                 tracing::warn!(
                     "the kernel's device notices ended ({e}); the agent scans for devices every {} s",
@@ -287,27 +287,18 @@ fn insert(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Every `modalias` below `root`. Links are not followed: `/sys/devices` is the tree itself.
-fn modaliases(root: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut open = vec![root.to_owned()];
-    while let Some(directory) = open.pop() {
-        // A device may vanish while it is being looked at.
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => open.push(entry.path()),
-                Ok(kind) if kind.is_file() && entry.file_name() == "modalias" => {
-                    if let Ok(alias) = fs::read_to_string(entry.path()) {
-                        found.insert(alias.trim().to_owned());
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    found.remove("");
-    found
+/// What names a driver and is on no bus: the processor, for its instructions, and the board.
+const OFF_BUS: [&str; 2] = ["devices/system/cpu/modalias", "devices/virtual/dmi/id/modalias"];
+
+/// The `modalias` of every device, from the lists that the buses keep. The device tree itself has four times as many
+/// directories, and the agent starts no sooner than they are read.
+fn modaliases(sys: &Path) -> BTreeSet<String> {
+    // A device may vanish while it is being looked at.
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let on_buses = entries(sys.join("bus")).flat_map(|bus| entries(bus.join("devices"))).map(|d| d.join("modalias"));
+    let files = on_buses.chain(OFF_BUS.map(|path| sys.join(path)));
+    let aliases = files.filter_map(|file| fs::read_to_string(file).ok());
+    aliases.map(|alias| alias.trim().to_owned()).filter(|alias| !alias.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -325,13 +316,21 @@ mod tests {
     }
 
     #[test]
-    fn every_modalias_is_found_without_following_links() {
-        let tree = tempfile::tempdir().unwrap();
-        let deep = tree.path().join("pci0000:00/0000:00:03.0/virtio0");
-        fs::create_dir_all(&deep).unwrap();
-        fs::write(deep.join("modalias"), "virtio:d00000001v00001AF4\n").unwrap();
-        fs::write(tree.path().join("pci0000:00/modalias"), "\n").unwrap();
-        std::os::unix::fs::symlink(tree.path(), deep.join("subsystem")).unwrap();
-        assert_eq!(modaliases(tree.path()).into_iter().collect::<Vec<_>>(), ["virtio:d00000001v00001AF4"]);
+    fn every_bus_and_the_processor_name_their_drivers() {
+        let sys = tempfile::tempdir().unwrap();
+        let alias = |device: &str, text: &str| {
+            fs::create_dir_all(sys.path().join(device)).unwrap();
+            fs::write(sys.path().join(device).join("modalias"), text).unwrap();
+        };
+        alias("devices/pci0000:00/0000:00:03.0/virtio0", "virtio:d00000001v00001AF4\n");
+        alias("devices/system/cpu", "cpu:type:x86,ven0000\n");
+        alias("bus/pci/devices/0000:00:03.0", "pci:v00001AF4\n");
+        alias("bus/pci/devices/0000:00:04.0", "\n");
+        fs::create_dir_all(sys.path().join("bus/virtio/devices")).unwrap();
+        fs::create_dir_all(sys.path().join("bus/cpu/devices/cpu0")).unwrap();
+        let link = sys.path().join("bus/virtio/devices/virtio0");
+        std::os::unix::fs::symlink("../../../devices/pci0000:00/0000:00:03.0/virtio0", link).unwrap();
+        let expected = ["cpu:type:x86,ven0000", "pci:v00001AF4", "virtio:d00000001v00001AF4"];
+        assert_eq!(modaliases(sys.path()).into_iter().collect::<Vec<_>>(), expected);
     }
 }
