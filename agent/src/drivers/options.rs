@@ -5,6 +5,10 @@ use std::path::Path;
 
 use crate::cmdline::words;
 
+/// Options of modules whose own default nobody wants, before those of the command line. The module for bonds makes one by itself,
+/// `bond0`, which is of another mode than the one that is asked for under this name.
+const DEFAULTS: [(&str, &str); 1] = [("bonding", "max_bonds=0")];
+
 /// The options of the module in this file, as `finit_module` takes them.
 pub(super) fn options(file: &Path, command_line: &str) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -13,7 +17,8 @@ pub(super) fn options(file: &Path, command_line: &str) -> String {
         let (module, option) = word.split_once('.')?;
         (is_same(module, name) && !option.is_empty()).then(|| quoted(option))
     });
-    of_it.collect::<Vec<_>>().join(" ")
+    let defaults = DEFAULTS.iter().filter(|(module, _)| is_same(module, name)).map(|(_, option)| (*option).to_owned());
+    defaults.chain(of_it).collect::<Vec<_>>().join(" ")
 }
 
 /// As for the kernel, `-` and `_` are equal in a module's name.
@@ -41,6 +46,7 @@ mod tests {
         assert_eq!(of("/lib/modules/6/usb-storage.ko.zst"), "delay_use=7 quirks=1:2:u");
         assert_eq!(of("nvme.ko"), "x=1");
         assert_eq!(of("mod.ko.xz"), "a=\"b c\" on");
+        assert_eq!(of("bonding.ko.zst"), "max_bonds=0");
         assert_eq!((of("usb.ko"), of("storage.ko")), (String::new(), String::new()));
     }
 }

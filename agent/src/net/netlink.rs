@@ -128,7 +128,8 @@ impl Netlink {
     /// # Errors
     /// [`NetlinkError`]; the kernel may lack the module.
     pub(crate) async fn add_vlan(&self, name: &str, base: u32, id: u16) -> Result<(), NetlinkError> {
-        self.add_link(LinkVlan::new(name, base, id).up(), format!("cannot make the VLAN {name}")).await
+        // Not up yet: the port below it may not be.
+        self.add_link(LinkVlan::new(name, base, id), format!("cannot make the VLAN {name}")).await
     }
 
     async fn add_link<T>(&self, link: LinkMessageBuilder<T>, what: String) -> Result<(), NetlinkError> {

@@ -28,7 +28,7 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
 
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).cabled(first).cabled(second);
     let mut machine = builder.build(&scene.network, &dir, scene.context.accel)?;
-    let spec = machine.spec();
+    let spec = machine.spec().clone();
     let macs: Vec<&str> = spec.nics.iter().map(|nic| nic.mac.as_str()).collect();
     let identity = json!({ "macs": macs, "smbiosUuid": spec.uuid, "serial": spec.serial });
     let network = json!([

@@ -56,12 +56,14 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
                 add(&["-netdev", &format!("dgram,id=net{i},{ends}")]);
             }
         }
+        // A port without a speed joins no LACP group.
+        let speed = if nic.cable.is_some() { ",speed=10000,duplex=full" } else { "" };
         // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
         let index = match spec.firmware {
             Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
             Firmware::Uefi | Firmware::Bios => String::new(),
         };
-        add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={index}", nic.mac)]);
+        add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={speed}{index}", nic.mac)]);
     }
     if spec.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
         add(&["-device", "virtio-scsi-pci,id=scsi"]);
