@@ -23,6 +23,7 @@ grub-common grub-mkimage
 systemd-boot-efi the stub that a unified kernel image is made of
 busybox-static user space of the small test image
 squashfs-tools makes the tools layer
+xorriso makes the boot medium
 zstd opens images on the command line
 openssl makes incompressible filler for test images
 qemu-utils makes and reads qcow2 and vmdk in the tests of formats
@@ -68,6 +69,7 @@ function_of() {
     xz-utils) echo xz ;;
     gnupg) echo gpg ;;
     squashfs-tools) echo mksquashfs ;;
+    xorriso) echo xorriso ;;
     iproute2) echo ip ;;
     systemd-boot-efi) echo /usr/lib/systemd/boot/efi/linuxx64.efi.stub ;;
     ignition) echo /usr/lib/dracut/modules.d/30ignition/ignition ;;

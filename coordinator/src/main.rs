@@ -8,7 +8,9 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_api::{DurationSpec, Role};
-use landfall_coordinator::{backup, config::Config, doctor, pki::issue_operator, tools_layer};
+use landfall_boot::http::script::AgentBoot;
+use landfall_coordinator::pki::{ca_pin, issue_operator};
+use landfall_coordinator::{backup, config::Config, doctor, tools_layer};
 
 use logging::LogFormat;
 
@@ -58,6 +60,8 @@ enum Command {
         #[arg(long, default_value = "365d")]
         ttl: DurationSpec,
     },
+    /// Prints the kernel command line for a boot medium of this coordinator: landfall-image iso and uki take it as --command-line.
+    CommandLine,
     /// Checks the configuration and the files it names.
     Check,
     /// Looks at everything this coordinator needs of its host, and says what to do about what is amiss. Ends with 1 if
@@ -109,6 +113,11 @@ fn main() -> Result<ExitCode> {
         Command::Check => {
             tools_layer::read(&checked(&common)?)?;
             println!("{} is fine", common.config.display());
+        }
+        Command::CommandLine => {
+            let config = logged(&common)?;
+            let pin = ca_pin(&config.data_dir)?;
+            println!("{}", AgentBoot::of(&config.boot_services(vec![pin.to_string()])).medium_line());
         }
         Command::Doctor { output } => {
             let findings = runtime()?.block_on(doctor::examine(&common.config));

@@ -13,7 +13,7 @@ use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
 use landfall_image::inspect::Report;
 use landfall_image::kernel::{KernelTree, Profile, Stored};
-use landfall_image::{disk, initramfs, inspect, output, pack, tools, uki};
+use landfall_image::{disk, initramfs, inspect, iso, output, pack, tools, uki};
 
 /// Packs the boot image; builds and inspects OS disk images.
 #[derive(Parser)]
@@ -31,6 +31,10 @@ enum Command {
     ///
     /// A coordinator that has it as boot.uki gives it to firmware that boots from HTTP, with each machine's own command line in it.
     Uki(UkiArgs),
+    /// Make a boot medium: an ISO that BIOS and UEFI start from a CD, a BMC's virtual CD or a USB stick
+    ///
+    /// It is the same for every machine, so its command line holds no token: a person or an enrolment rule approves the machine.
+    Iso(IsoArgs),
     /// Assemble a GPT disk image that boots on BIOS and UEFI from a directory with its root file system
     OsDisk(OsDiskArgs),
     /// Pack a disk image so that machines fetch, check and decode only the parts they lack
@@ -98,6 +102,25 @@ struct UkiArgs {
     /// systemd's stub (Debian's package systemd-boot-efi)
     #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
     stub: PathBuf,
+    /// Output file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+#[derive(Args)]
+struct IsoArgs {
+    /// The kernel, as `landfall-image initramfs --kernel-out` wrote it
+    #[arg(long, value_name = "FILE")]
+    kernel: PathBuf,
+    /// The boot image
+    #[arg(long, value_name = "FILE")]
+    initramfs: PathBuf,
+    /// The kernel's command line, with landfall.coordinator and landfall.ca
+    #[arg(long, value_name = "TEXT")]
+    command_line: String,
+    /// GRUB's platform directories (i386-pc, x86_64-efi)
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/grub")]
+    grub: PathBuf,
     /// Output file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -268,6 +291,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Initramfs(args) => initramfs(&args),
         Command::Uki(args) => unified(&args),
+        Command::Iso(args) => medium(&args),
         Command::OsDisk(args) => os_disk(&args),
         Command::Pack(args) => pack_disk(&args),
         Command::Tools(args) => tools_layer(&args),
@@ -297,6 +321,14 @@ fn unified(args: &UkiArgs) -> anyhow::Result<()> {
     output::write_file(&args.output, &image)?;
     println!("{}", args.output.display());
     println!("  stored   {}", bytes(image.len() as u64));
+    Ok(())
+}
+
+fn medium(args: &IsoArgs) -> anyhow::Result<()> {
+    let IsoArgs { kernel, initramfs, command_line, grub, output } = args;
+    let stored = iso::build(&iso::Recipe { kernel, initramfs, command_line, grub }, output)?;
+    println!("{}", output.display());
+    println!("  stored   {}", bytes(stored));
     Ok(())
 }
 

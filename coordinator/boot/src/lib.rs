@@ -177,13 +177,7 @@ impl BootServices {
             (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
             _ => None,
         };
-        let agent = AgentBoot {
-            http_url: config.http_url(),
-            tls_url: config.coordinator_url.clone(),
-            ca_pins: config.ca_pins.clone(),
-            kernel_args: config.boot.kernel_args.clone(),
-        };
-        let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(agent));
+        let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(AgentBoot::of(config)));
         let scripts = http::Scripts::default();
         let served = Layers::default();
         served.put(layers);

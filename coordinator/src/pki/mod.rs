@@ -24,7 +24,7 @@ use rustls_pki_types::CertificateDer;
 use uuid::Uuid;
 
 pub use error::PkiError;
-pub use operator::issue_operator;
+pub use operator::{ca_pin, issue_operator};
 pub use role::peer_of;
 pub use server::ServerCertificates;
 

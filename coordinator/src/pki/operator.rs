@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use landfall_api::Role;
+use landfall_api::{Pin, Role};
 use rcgen::KeyPair;
 
 use super::{PkiError, ca::Ca, files, issue, role};
@@ -25,20 +25,32 @@ pub fn issue_operator(
         return Err(PkiError::Life);
     }
     let uri = role::operator_uri(name, operator)?;
-    // Opening the CA would create a missing one, which no machine trusts.
-    if !files::populated(&data_dir.join("pki"))? {
-        return Err(PkiError::Missing { path: data_dir.join("pki").join("ca.key") });
-    }
     if files::populated(out)? {
         return Err(PkiError::Exists { path: out.to_owned() });
     }
-    let ca = Ca::open(data_dir)?;
+    let ca = existing(data_dir)?;
     let key = KeyPair::generate()?;
     let issued = ca.issue(&key, issue::Template::client(name, uri), SystemTime::now(), life)?;
     let (certificate, private) = (format!("{name}.pem"), format!("{name}.key"));
     let secret = key.serialize_pem();
     files::create_directory(out, &[(&certificate, &issued.pem), (&private, &secret), ("ca.pem", ca.pem())])?;
     Timestamp::try_from(issued.not_after).map_err(|_| PkiError::Time)
+}
+
+/// The pin of the CA in this data directory.
+///
+/// # Errors
+/// [`PkiError`]; there may be none yet.
+pub fn ca_pin(data_dir: &Path) -> Result<Pin, PkiError> {
+    Ok(existing(data_dir)?.pin())
+}
+
+/// Opening the CA would create a missing one, which no machine trusts.
+fn existing(data_dir: &Path) -> Result<Ca, PkiError> {
+    if !files::populated(&data_dir.join("pki"))? {
+        return Err(PkiError::Missing { path: data_dir.join("pki").join("ca.key") });
+    }
+    Ca::open(data_dir)
 }
 
 #[cfg(test)]
@@ -55,7 +67,10 @@ mod tests {
         let (data, out, life) = (dir.path().join("data"), dir.path().join("out"), Duration::from_secs(24 * 3600));
         let none = issue_operator(&data, "ann", Role::Viewer, life, &out).unwrap_err();
         assert!(matches!(none, PkiError::Missing { .. }) && !data.join("pki").exists(), "{none}");
-        drop(Pki::open(&data, [127, 0, 0, 1].into(), life).unwrap());
+        assert!(matches!(ca_pin(&data), Err(PkiError::Missing { .. })) && !data.join("pki").exists());
+        let pki = Pki::open(&data, [127, 0, 0, 1].into(), life).unwrap();
+        assert_eq!(ca_pin(&data).unwrap(), pki.ca_pin());
+        drop(pki);
         issue_operator(&data, "ann", Role::Viewer, life, &out).unwrap();
         let pem = std::fs::read(out.join("ann.pem")).unwrap();
         let Ok(Peer::Operator(ann)) = peer_of(&CertificateDer::from_pem_slice(&pem).unwrap()) else { panic!() };

@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mcopy", "mtools"),
     ("grub-mkimage", "grub-common"),
     ("mksquashfs", "squashfs-tools"),
+    ("xorriso", "xorriso"),
 ];
 
 /// A tool failed.

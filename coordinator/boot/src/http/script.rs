@@ -10,6 +10,7 @@
 
 use landfall_api::{MacAddr, NetworkInterface};
 
+use crate::config::Config;
 use crate::policy::{Decision, ReceiptOf};
 
 /// How often the boot image is asked for.
@@ -124,13 +125,31 @@ sanboot --no-describe --drive 0x82 ||
 sanboot --no-describe --drive 0x83 || exit 1
 ";
 
+impl AgentBoot {
+    /// What the agents are told by this configuration.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            http_url: config.http_url(),
+            tls_url: config.coordinator_url.clone(),
+            ca_pins: config.ca_pins.clone(),
+            kernel_args: config.boot.kernel_args.clone(),
+        }
+    }
+
+    /// The kernel command line of a boot medium: the same on every machine, so without a token.
+    pub fn medium_line(&self) -> String {
+        format!("{} {} panic=30", self.whom(), self.kernel_args)
+    }
+
+    fn whom(&self) -> String {
+        let pins = self.ca_pins.iter().map(|pin| format!(" landfall.ca={pin}"));
+        format!("landfall.coordinator={}{}", self.tls_url, pins.collect::<String>())
+    }
+}
+
 /// The agent's kernel command line on the machine that boots by this port.
 pub fn command_line(token: Option<&str>, network: &[NetworkInterface], mac: MacAddr, boot: &AgentBoot) -> String {
-    let AgentBoot { tls_url, ca_pins, kernel_args, .. } = boot;
-    let mut line = format!("landfall.coordinator={tls_url}");
-    for pin in ca_pins {
-        line += &format!(" landfall.ca={pin}");
-    }
+    let mut line = boot.whom();
     if let Some(token) = token {
         line += &format!(" landfall.token={token}");
     }
@@ -138,7 +157,7 @@ pub fn command_line(token: Option<&str>, network: &[NetworkInterface], mac: MacA
         line += &format!(" landfall.net={interface}");
     }
     let bootif = mac.to_string().replace(':', "-");
-    line + &format!(" BOOTIF=01-{bootif} {kernel_args} panic=30")
+    line + &format!(" BOOTIF=01-{bootif} {} panic=30", boot.kernel_args)
 }
 
 fn run_agent(why: &str, command_line: &str, image: &str, boot: &AgentBoot) -> String {
@@ -222,6 +241,13 @@ mod tests {
         }
         let own = load_own_ipxe("http://10.77.0.1:7480/boot/ipxe.efi", "http://10.77.0.1:7480/boot/script");
         golden::same("boot/load-own-ipxe.ipxe", &own);
+    }
+
+    #[test]
+    fn a_medium_has_no_machines_own_words() {
+        let line = boot().medium_line();
+        let words = "landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa landfall.ca=sha256:bb console=ttyS0 panic=30";
+        assert_eq!(line, words);
     }
 
     #[test]

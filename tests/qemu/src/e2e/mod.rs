@@ -25,6 +25,7 @@ mod kept;
 mod kexec;
 mod late_disk;
 mod layout;
+mod medium;
 mod oci_root;
 mod one_btrfs;
 mod passed;
@@ -55,7 +56,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
-use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, choose_accel};
+use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, Medium, choose_accel};
 
 /// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(12 * 60);
@@ -116,6 +117,10 @@ const TESTS: &[Test] = tests! {
     "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
     "c" uefi_http_boot_starts_ipxe full |c| http_boot::to_phone_home(c, http_boot::Gives::Ipxe);
     "c" bios_a_vlan_on_a_bond_reaches_the_coordinator full bonded::over_a_switch;
+    "c" uefi_a_virtual_cd_installs_a_machine_that_a_rule_approves small |c| medium::installs(c, Firmware::Uefi, Medium::Cd);
+    "c" uefi_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Uefi, Medium::Usb);
+    "c" bios_a_virtual_cd_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Cd);
+    "c" bios_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Usb);
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Cable, DiskBus, MachineSpec};
+use super::{Cable, DiskBus, MachineSpec, Medium};
 use crate::{Accel, Firmware, LabError, firmware};
 
 /// Everything after `qemu-system-x86_64`.
@@ -32,7 +32,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
                 add(&["-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n"]);
             }
         }
-        Firmware::Bios if spec.direct_kernel.is_none() => {
+        Firmware::Bios if spec.direct_kernel.is_none() && spec.medium.is_none() => {
             let (rom, script) = firmware::rom_script(dir)?;
             add(&["-kernel", &rom.display().to_string(), "-initrd", &script.display().to_string()]);
         }
@@ -47,6 +47,17 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         order += 1;
         order
     };
+    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) {
+        add(&["-device", "qemu-xhci,id=xhci"]);
+    }
+    if let Some((file, kind)) = &spec.medium {
+        let file = format!("driver=file,node-name=medium,filename={},read-only=on", file.display());
+        let device = match kind {
+            Medium::Cd => "ide-cd,bus=ide.5",
+            Medium::Usb => "usb-storage,bus=xhci.0",
+        };
+        add(&["-blockdev", &file, "-device", &format!("{device},id=medium,drive=medium,bootindex={}", boot_index())]);
+    }
     for (i, (nic, tap)) in spec.nics.iter().zip(taps).enumerate() {
         match &nic.cable {
             None => add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]),
@@ -71,9 +82,6 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     // QEMU has no event for the errors that an NVMe disk answers; it notes them in its log.
     if spec.disks.iter().any(|disk| disk.bus == DiskBus::Nvme) {
         add(&["-trace", super::fault::NVME_ERROR]);
-    }
-    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Usb) {
-        add(&["-device", "qemu-xhci,id=xhci"]);
     }
     let mut sata_ports = 0;
     let mut disks: Vec<_> = spec.disks.iter().enumerate().filter(|(_, disk)| !disk.pulled).collect();

@@ -69,6 +69,15 @@ impl Cable {
     }
 }
 
+/// How a boot medium is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// A CD in a SATA drive, as a BMC's virtual CD appears.
+    Cd,
+    /// A USB stick.
+    Usb,
+}
+
 /// A machine's parts.
 #[derive(Debug, Clone)]
 pub struct MachineSpec {
@@ -95,6 +104,8 @@ pub struct MachineSpec {
     pub serial: String,
     /// Boot this kernel, with this initramfs and command line, instead of what firmware finds.
     pub direct_kernel: Option<(PathBuf, PathBuf, String)>,
+    /// What the firmware starts before network and disks.
+    pub medium: Option<(PathBuf, Medium)>,
 }
 
 /// Puts a machine together.
@@ -120,6 +131,7 @@ impl MachineBuilder {
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
             direct_kernel: None,
+            medium: None,
         };
         Self { spec }
     }
@@ -252,6 +264,13 @@ impl MachineBuilder {
     #[must_use]
     pub fn direct_kernel(mut self, kernel: &Path, initramfs: &Path, command_line: &str) -> Self {
         self.spec.direct_kernel = Some((kernel.to_owned(), initramfs.to_owned(), command_line.to_owned()));
+        self
+    }
+
+    /// Puts in a boot medium, read-only; it is the first thing that the firmware starts.
+    #[must_use]
+    pub fn medium(mut self, file: &Path, kind: Medium) -> Self {
+        self.spec.medium = Some((file.to_owned(), kind));
         self
     }
 
