@@ -61,7 +61,8 @@ enum Command {
         ttl: DurationSpec,
     },
     /// Prints the kernel command line for a boot medium of this coordinator: landfall-image iso and uki take it as --command-line.
-    CommandLine,
+    #[command(name = "command-line")]
+    MediumLine,
     /// Checks the configuration and the files it names.
     Check,
     /// Looks at everything this coordinator needs of its host, and says what to do about what is amiss. Ends with 1 if
@@ -114,7 +115,7 @@ fn main() -> Result<ExitCode> {
             tools_layer::read(&checked(&common)?)?;
             println!("{} is fine", common.config.display());
         }
-        Command::CommandLine => {
+        Command::MediumLine => {
             let config = logged(&common)?;
             let pin = ca_pin(&config.data_dir)?;
             println!("{}", AgentBoot::of(&config.boot_services(vec![pin.to_string()])).medium_line());
