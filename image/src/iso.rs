@@ -137,7 +137,7 @@ fn xorriso(tree: &Path, output: &Path, boot_sector: &Path) -> Vec<std::ffi::OsSt
     args
 }
 
-/// It starts the kernel at once: nobody is there to choose. The first serial port shows what the screen does.
+/// It starts the kernel at once: there is nothing to choose. The first serial port shows what the screen does.
 fn menu_of(command_line: &str) -> String {
     format!(
         "if serial --unit=0 --speed=115200; then\n  terminal_input console serial\n  terminal_output console serial\nfi\n\

@@ -1,5 +1,7 @@
 //! `landfall-image`: the command line over the library.
 
+mod show;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -11,9 +13,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_image::disk::filesystem::RootFs;
 use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
-use landfall_image::inspect::Report;
 use landfall_image::kernel::{KernelTree, Profile, Stored};
 use landfall_image::{disk, initramfs, inspect, iso, output, pack, tools, uki};
+
+use self::show::{bytes, share};
 
 /// Packs the boot image; builds and inspects OS disk images.
 #[derive(Parser)]
@@ -466,65 +469,9 @@ fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
 
 fn show(args: &InspectArgs) -> anyhow::Result<()> {
     let report = inspect::inspect(&args.file)?;
-    if args.output == Format::Json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
-    }
-    match &report {
-        Report::Index(index) => {
-            println!("{}: {}", args.file.display(), if index.bmap { "bmap" } else { "index of a packed image" });
-            println!("  raw      {}, {} of it zero", bytes(index.raw_bytes), {
-                share(index.raw_bytes - index.data_bytes, index.raw_bytes)
-            });
-            if let (Some(stored), Some(fetched)) = (index.stored_bytes, index.fetched_bytes) {
-                println!("  stored   {}, of which the first installation fetches {}", bytes(stored), bytes(fetched));
-            }
-            println!("  chunks   {} with data, {} runs of zeros", index.data_chunks, index.zero_runs);
-            println!("  each     {}", bytes(index.chunk_bytes));
-            println!("  digest   {}", index.digest);
-        }
-        Report::Initramfs { sizes, modules, members } => {
-            header(&args.file, "initramfs", sizes);
-            println!("  members  {}, {} of them modules", members.len(), modules.len());
-            for member in members {
-                println!("  {:04o} {:>10} {}", member.mode, member.size, member.path);
-            }
-        }
-        Report::Disk { sizes, sector_bytes, guid, partitions } => {
-            header(&args.file, "GPT disk image", sizes);
-            println!("  disk     {guid}, sectors of {sector_bytes} bytes");
-            for part in partitions {
-                println!(
-                    "  {:>3} {:>10} + {:<22} {} {} {}",
-                    part.number,
-                    part.start,
-                    bytes(part.bytes),
-                    part.type_guid,
-                    part.guid,
-                    part.name
-                );
-            }
-        }
+    match args.output {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Format::Text => show::report(&args.file, &report),
     }
     Ok(())
-}
-
-fn header(path: &Path, kind: &str, sizes: &inspect::Sizes) {
-    println!("{}: {kind}", path.display());
-    println!("  stored   {}", bytes(sizes.stored_bytes));
-    println!("  raw      {}", bytes(sizes.raw_bytes));
-    println!("  digest   {}", sizes.digest);
-}
-
-fn share(part: u64, whole: u64) -> String {
-    let tenths = (u128::from(part) * 1000 + u128::from(whole) / 2).checked_div(u128::from(whole)).unwrap_or(0);
-    format!("{}.{} %", tenths / 10, tenths % 10)
-}
-
-fn bytes(count: u64) -> String {
-    const MIB: f64 = 1024.0 * 1024.0;
-    // Rounded for people; the exact number stands beside it.
-    #[allow(clippy::cast_precision_loss)]
-    let mib = count as f64 / MIB;
-    format!("{count} ({mib:.1} MiB)")
 }

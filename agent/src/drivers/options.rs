@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cmdline::words;
 
-/// Options of modules whose own default nobody wants, before those of the command line. The module for bonds makes one by itself,
+/// Options of modules whose own default is wrong here, before those of the command line. The module for bonds makes one by itself,
 /// `bond0`, which is of another mode than the one that is asked for under this name.
 const DEFAULTS: [(&str, &str); 1] = [("bonding", "max_bonds=0")];
 

@@ -119,7 +119,7 @@ struct Follower<'a> {
     heard: Option<(Advertisement, Ipv6Addr)>,
     dhcp: Option<Dhcp>,
     /// Name servers of DHCPv6.
-    told: Vec<IpAddr>,
+    by_dhcp: Vec<IpAddr>,
     /// How often the kernel is still asked for an address.
     looks: u32,
     shown: Option<Ipv6Net>,
@@ -134,8 +134,9 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
             return std::future::pending().await;
         }
     };
-    let (told, dhcp) = (Vec::new(), None);
-    let mut follower = Follower { link, nameservers, netlink, socket, heard: None, dhcp, told, looks: 0, shown: None };
+    let (by_dhcp, dhcp) = (Vec::new(), None);
+    let mut follower =
+        Follower { link, nameservers, netlink, socket, heard: None, dhcp, by_dhcp, looks: 0, shown: None };
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let mut ask = Instant::now();
     let mut buffer = [0; 2048];
@@ -197,7 +198,7 @@ impl Follower<'_> {
                     }
                 }
                 Step::Bound(given) => {
-                    self.told = given.nameservers.into_iter().map(IpAddr::V6).collect();
+                    self.by_dhcp = given.nameservers.into_iter().map(IpAddr::V6).collect();
                     let lent = given.address.map(|address| IpNet::from(IpAddr::V6(address)));
                     if let Some(old) = dhcp.lent.filter(|old| Some(*old) != lent) {
                         self.netlink.remove_address(self.link.index, old).await;
@@ -226,7 +227,7 @@ impl Follower<'_> {
         let address = self.netlink.global_ipv6(self.link.index).await.unwrap_or_default()?;
         let (advertisement, router) = self.heard.as_ref()?;
         self.looks = 0;
-        let setup = setup(advertisement, *router, address, self.nameservers, &self.told);
+        let setup = setup(advertisement, *router, address, self.nameservers, &self.by_dhcp);
         if self.shown != Some(address) {
             let gateway = setup.gateway().map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();
             tracing::info!("{}: address {address} from router {router}{gateway}", self.link.name);
@@ -287,10 +288,10 @@ async fn next(dhcp: &mut Option<Dhcp>) -> Vec<Step> {
     }
 }
 
-fn setup(heard: &Advertisement, router: Ipv6Addr, address: Ipv6Net, own: &[IpAddr], told: &[IpAddr]) -> Setup {
+fn setup(heard: &Advertisement, router: Ipv6Addr, address: Ipv6Net, own: &[IpAddr], by_dhcp: &[IpAddr]) -> Setup {
     let default = Route { to: IpNet::V6(Ipv6Net::default()), via: Some(IpAddr::V6(router)) };
     let mut nameservers = own.to_vec();
-    for server in heard.nameservers.iter().chain(told) {
+    for server in heard.nameservers.iter().chain(by_dhcp) {
         if !nameservers.contains(server) {
             nameservers.push(*server);
         }
@@ -343,10 +344,10 @@ mod tests {
         let ended = Advertisement::parse(&advertisement(0x40, 0, &[&rdnss(0, &["2001:db8::53"])])).unwrap();
         assert_eq!(ended, Advertisement { is_default: false, nameservers: vec![], asks: Some(Asks::NameServers) });
 
-        let [own, told] = ["2001:db8::1", "2001:db8::2"].map(|s| s.parse::<IpAddr>().unwrap());
+        let [own, by_dhcp] = ["2001:db8::1", "2001:db8::2"].map(|s| s.parse::<IpAddr>().unwrap());
         let address = "2001:db8::7/64".parse().unwrap();
-        let made = setup(&heard, "fe80::1".parse().unwrap(), address, &[own, expected[1]], &[told, expected[0]]);
-        assert_eq!(made.nameservers, [own, expected[1], expected[0], told]);
+        let made = setup(&heard, "fe80::1".parse().unwrap(), address, &[own, expected[1]], &[by_dhcp, expected[0]]);
+        assert_eq!(made.nameservers, [own, expected[1], expected[0], by_dhcp]);
         assert_eq!((made.gateway(), made.address), (Some("fe80::1".parse().unwrap()), IpNet::V6(address)));
         assert_eq!(setup(&ended, "fe80::1".parse().unwrap(), address, &[], &[]).routes, []);
     }

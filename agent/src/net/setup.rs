@@ -1,4 +1,4 @@
-//! What a port is set up with, whoever says so: a DHCP server, a router, or the command line.
+//! What a port is set up with, by a DHCP server, a router, or the command line.
 
 use std::net::IpAddr;
 
@@ -59,7 +59,7 @@ impl Addresses {
 pub(crate) struct Route {
     /// The network; of prefix length 0 for the default route.
     pub(crate) to: IpNet,
-    /// By whom; `None`: it is on the link itself.
+    /// The gateway; `None`: it is on the link itself.
     pub(crate) via: Option<IpAddr>,
 }
 

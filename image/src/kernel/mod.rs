@@ -3,6 +3,7 @@
 //! The package carries no `modules.dep` (its post-install script runs depmod), so everything is read from the
 //! `.modinfo` section of each module, as depmod itself does.
 
+mod compression;
 pub mod index;
 pub mod modinfo;
 pub mod module;
@@ -12,7 +13,8 @@ pub mod resolve;
 pub(crate) mod testing;
 pub mod tree;
 
-pub use module::{Module, Stored};
+pub use compression::Stored;
+pub use module::Module;
 pub use profile::Profile;
 pub use resolve::{ResolveError, Selection, resolve};
 pub use tree::{KernelTree, TreeError};

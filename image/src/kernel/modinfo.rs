@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection, ReadCache, ReadRef};
 
-use super::module::Compression;
+use super::compression::Compression;
 
 /// A module's description cannot be read.
 #[allow(missing_docs, reason = "each message says what its fields are")]

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use super::compression::Compression;
 use super::modinfo::{self, ModInfoError, canonical};
-use super::module::{Compression, Module};
+use super::module::Module;
 
 /// The directory is not an unpacked kernel package.
 #[allow(missing_docs, reason = "each message says what its fields are")]

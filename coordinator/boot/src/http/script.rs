@@ -126,7 +126,7 @@ sanboot --no-describe --drive 0x83 || exit 1
 ";
 
 impl AgentBoot {
-    /// What the agents are told by this configuration.
+    /// What this configuration says to the agents.
     pub fn of(config: &Config) -> Self {
         Self {
             http_url: config.http_url(),
@@ -138,10 +138,10 @@ impl AgentBoot {
 
     /// The kernel command line of a boot medium: the same on every machine, so without a token.
     pub fn medium_line(&self) -> String {
-        format!("{} {} panic=30", self.whom(), self.kernel_args)
+        format!("{} {} panic=30", self.coordinator_words(), self.kernel_args)
     }
 
-    fn whom(&self) -> String {
+    fn coordinator_words(&self) -> String {
         let pins = self.ca_pins.iter().map(|pin| format!(" landfall.ca={pin}"));
         format!("landfall.coordinator={}{}", self.tls_url, pins.collect::<String>())
     }
@@ -149,7 +149,7 @@ impl AgentBoot {
 
 /// The agent's kernel command line on the machine that boots by this port.
 pub fn command_line(token: Option<&str>, network: &[NetworkInterface], mac: MacAddr, boot: &AgentBoot) -> String {
-    let mut line = boot.whom();
+    let mut line = boot.coordinator_words();
     if let Some(token) = token {
         line += &format!(" landfall.token={token}");
     }

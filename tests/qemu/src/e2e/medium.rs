@@ -1,4 +1,4 @@
-//! c: a machine that nobody described boots the agent from a CD or a USB stick, with no boot service but an address from DHCP. A rule
+//! c: a machine without a document boots the agent from a CD or a USB stick, with no boot service but an address from DHCP. A rule
 //! approves it, and it is installed.
 
 use anyhow::{Context as _, ensure};
@@ -17,7 +17,7 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     let options = CoordinatorOptions { more, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
-    // The medium stays in: on UEFI the firmware is told what to start next, on BIOS the machine is turned off.
+    // The medium stays in: on UEFI the list says what the firmware starts next, on BIOS the machine is turned off.
     let mut actions =
         vec![json!({ "name": "write", "writeImage": { "image": image } }), json!({ "name": "seed", "cloudInit": {} })];
     let success = match firmware {
