@@ -27,9 +27,10 @@ fn numa(root: &Path) -> Vec<MemoryNode> {
 }
 
 /// The structures of type 17, "memory device", of an SMBIOS table (DMTF DSP0134, 3.7, section 7.18). Empty slots, and what follows a
-/// structure that is not whole, are left out.
+/// structure that is not whole, are left out. Where the firmware counts the slots of each bank from the beginning, a slot's name is
+/// that of its bank and its own: its name alone would be that of others.
 fn modules(mut table: &[u8]) -> Vec<MemoryModule> {
-    let mut found = Vec::new();
+    let mut found: Vec<(MemoryModule, String)> = Vec::new();
     while let Some((structure, texts, rest)) = structure(table) {
         match structure[0] {
             17 => found.extend(module(structure, texts)),
@@ -42,7 +43,15 @@ fn modules(mut table: &[u8]) -> Vec<MemoryModule> {
         }
         table = rest;
     }
-    found
+    let names: Vec<String> = found.iter().map(|(module, _)| module.slot.clone()).collect();
+    let is_one = |name: &str| names.iter().filter(|other| *other == name).count() == 1;
+    let named = found.into_iter().map(|(mut module, bank)| {
+        if !bank.is_empty() && !is_one(&module.slot) {
+            module.slot = format!("{bank} {}", module.slot).trim().to_owned();
+        }
+        module
+    });
+    named.collect()
 }
 
 /// The first structure: its formatted part, its texts, and what follows.
@@ -57,7 +66,8 @@ fn structure(table: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((structure, &after[..end], &after[end + 2..]))
 }
 
-fn module(structure: &[u8], texts: &[u8]) -> Option<MemoryModule> {
+/// A module, and the name of its bank.
+fn module(structure: &[u8], texts: &[u8]) -> Option<(MemoryModule, String)> {
     // Fields that came with later versions are not in a shorter structure.
     let byte = |at: usize| structure.get(at).copied();
     let word = |at: usize| Some(u16::from_le_bytes([byte(at)?, byte(at + 1)?]));
@@ -81,7 +91,7 @@ fn module(structure: &[u8], texts: &[u8]) -> Option<MemoryModule> {
         0xffff => double(more).map(|speed| speed & 0x7fff_ffff),
         speed => Some(u32::from(speed)),
     };
-    Some(MemoryModule {
+    let module = MemoryModule {
         slot: text(0x10),
         size_bytes,
         kind: kind(byte(0x12)?).to_owned(),
@@ -89,7 +99,8 @@ fn module(structure: &[u8], texts: &[u8]) -> Option<MemoryModule> {
         manufacturer: text(0x17),
         serial: text(0x18),
         part: text(0x1a),
-    })
+    };
+    Some((module, text(0x11)))
 }
 
 /// The words of the specification's table 78.
@@ -169,6 +180,19 @@ mod tests {
                 modules(&wrong);
             }
         }
+    }
+
+    #[test]
+    fn slots_with_one_name_differ_by_their_banks() {
+        let with = |slot: &str, bank: &str| {
+            let texts: Vec<&str> = [slot, bank].into_iter().filter(|text| !text.is_empty()).collect();
+            let numbers: [(usize, &[u8]); 3] =
+                [(0x10, &[1]), (0x11, &[u8::from(!bank.is_empty()) * 2]), (0x0c, &[0, 4])];
+            entry(17, 0x5c, &numbers, &texts)
+        };
+        let table = [with("DIMM 0", "BANK 0"), with("DIMM 0", "BANK 1"), with("DIMM 9", "BANK 1"), with("DIMM 0", "")];
+        let slots: Vec<String> = modules(&table.concat()).into_iter().map(|module| module.slot).collect();
+        assert_eq!(slots, ["BANK 0 DIMM 0", "BANK 1 DIMM 0", "DIMM 9", "DIMM 0"]);
     }
 
     #[test]

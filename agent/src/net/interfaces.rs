@@ -20,7 +20,7 @@ pub(super) enum Step {
     Join { port: u32, name: String, bond: u32 },
     /// Make a VLAN on a port or a bond.
     Vlan { name: String, base: u32, id: u16 },
-    /// Set an MTU of what lies below an interface.
+    /// Set the MTU of an interface, or of what lies below it.
     Mtu { port: u32, name: String, mtu: u32 },
 }
 
@@ -91,6 +91,10 @@ pub(super) fn plan(
             }
         };
         if let Some(top) = top {
+            // Not only with an address of DHCP: one of a router brings no MTU.
+            if let Some(mtu) = interface.mtu.filter(|mtu| top.mtu != *mtu) {
+                steps.push(Step::Mtu { port: top.index, name: top.name.clone(), mtu });
+            }
             roles.insert(top.index, Role::Interface(addressing(interface)));
         }
     }
@@ -169,7 +173,8 @@ mod tests {
         let lines = ["02:00:00:00:00:03,mtu=9000,address=192.0.2.7/24,address=2001:db8::7/64,gateway=192.0.2.1,\
                       gateway=2001:db8::1,dns=192.0.2.53,route=10.9.9.9/8@192.0.2.9"];
         let (steps, roles) = plan(&wanted(&lines), &[link(2, "eth0", None), link(3, "eth1", None)], false);
-        assert!(steps.is_empty() && roles[&2] == dhcp());
+        assert_eq!(steps, [Step::Mtu { port: 3, name: "eth1".into(), mtu: 9000 }]);
+        assert!(roles[&2] == dhcp());
         let Role::Interface(addressing) = &roles[&3] else { panic!("{roles:?}") };
         let [v4, v6] = &addressing.fixed[..] else { panic!("{addressing:?}") };
         let routes =
@@ -210,6 +215,8 @@ mod tests {
         links = vec![link(2, "eth0", Some(4)), link(3, "eth1", Some(4)), link(4, "bond0", None)];
         links[2].mtu = 9000;
         links.extend([link(5, "bond0.20", None), link(6, "bond0.30", None)]);
+        assert_eq!(plan(&wanted, &links, false).0, [Step::Mtu { port: 5, name: "bond0.20".into(), mtu: 9000 }]);
+        links[3].mtu = 9000;
         let (steps, roles) = plan(&wanted, &links, false);
         assert!(steps.is_empty(), "{steps:?}");
         let jumbo = Role::Interface(Addressing { mtu: Some(9000), ..Addressing::default() });

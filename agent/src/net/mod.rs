@@ -1,6 +1,7 @@
 //! The network: every port up at once, DHCP on each unless the command line says otherwise, and the first that reaches the
 //! coordinator carries the session.
 
+mod advertisement;
 mod dhcp;
 mod dhcp6;
 mod interfaces;

@@ -14,10 +14,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, Sockaddr
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
+use super::advertisement::Advertisement;
 use super::dhcp6::{Asks, Client, Step};
 use super::netlink::{Link, Netlink};
 use super::port::Ports;
-use super::setup::{Route, Setup};
+use super::setup::Setup;
 
 /// Waits between questions. RFC 4861 (6.3.7) gives up after three; a switch port in spanning-tree learning is no reason to.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -34,55 +35,6 @@ const CLIENT_PORT: u16 = 546;
 const SERVER_PORT: u16 = 547;
 /// RFC 4861, 6.1.1: a router takes no question that a router may have forwarded.
 const HOPS: i32 = 255;
-
-/// What a router says of the link (RFC 4861, 4.2).
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Advertisement {
-    /// Whether it is a default router.
-    is_default: bool,
-    /// RFC 8106, best first.
-    nameservers: Vec<IpAddr>,
-    /// What is to be asked of a DHCPv6 server.
-    asks: Option<Asks>,
-}
-
-impl Advertisement {
-    /// Reads a message of ICMPv6. `None`: it is not an advertisement, or it is cut short.
-    fn parse(message: &[u8]) -> Option<Self> {
-        const ADVERTISEMENT: u8 = 134;
-        const RDNSS: u8 = 25;
-        const MANAGED: u8 = 0x80;
-        const OTHER: u8 = 0x40;
-        let (head, mut options) = message.split_at_checked(16)?;
-        if head[..2] != [ADVERTISEMENT, 0] {
-            return None;
-        }
-        let lifetime = u16::from_be_bytes([head[6], head[7]]);
-        let asks = match head[5] {
-            flags if flags & MANAGED != 0 => Some(Asks::Address),
-            flags if flags & OTHER != 0 => Some(Asks::NameServers),
-            _ => None,
-        };
-        let mut out = Self { is_default: lifetime > 0, nameservers: Vec::new(), asks };
-        while let [kind, units, ..] = options {
-            // In units of 8 bytes, this head included.
-            let (option, rest) = options.split_at_checked(usize::from(*units) * 8)?;
-            if option.is_empty() {
-                return None;
-            }
-            // Kind, length, two bytes that are not used, and for how long in seconds.
-            if *kind == RDNSS && option.len() >= 8 && option[4..8] != [0; 4] {
-                let servers =
-                    option[8..].chunks_exact(16).filter_map(|a| <[u8; 16]>::try_from(a).ok()).map(Ipv6Addr::from);
-                // One on the link alone would need the port's name in resolv.conf.
-                let usable = servers.filter(|a| !a.is_unspecified() && !a.is_multicast() && !a.is_unicast_link_local());
-                out.nameservers.extend(usable.map(IpAddr::V6).take(3));
-            }
-            options = rest;
-        }
-        Some(out)
-    }
-}
 
 /// Follows the routers of one port until the carrier's sender is gone (the port vanished). `nameservers` come before the
 /// routers' own.
@@ -176,6 +128,9 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
 impl Follower<'_> {
     fn hear(&mut self, message: &[u8], from: Ipv6Addr) {
         let Some(advertisement) = Advertisement::parse(message) else { return };
+        if !advertisement.replaces(from, self.heard.as_ref()) {
+            return;
+        }
         if let Some(asks) = advertisement.asks
             && self.dhcp.as_ref().is_none_or(|dhcp| dhcp.asks != asks)
         {
@@ -227,7 +182,7 @@ impl Follower<'_> {
         let address = self.netlink.global_ipv6(self.link.index).await.unwrap_or_default()?;
         let (advertisement, router) = self.heard.as_ref()?;
         self.looks = 0;
-        let setup = setup(advertisement, *router, address, self.nameservers, &self.by_dhcp);
+        let setup = advertisement.setup(*router, address, self.nameservers, &self.by_dhcp);
         if self.shown != Some(address) {
             let gateway = setup.gateway().map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();
             tracing::info!("{}: address {address} from router {router}{gateway}", self.link.name);
@@ -288,23 +243,6 @@ async fn next(dhcp: &mut Option<Dhcp>) -> Vec<Step> {
     }
 }
 
-fn setup(heard: &Advertisement, router: Ipv6Addr, address: Ipv6Net, own: &[IpAddr], by_dhcp: &[IpAddr]) -> Setup {
-    let default = Route { to: IpNet::V6(Ipv6Net::default()), via: Some(IpAddr::V6(router)) };
-    let mut nameservers = own.to_vec();
-    for server in heard.nameservers.iter().chain(by_dhcp) {
-        if !nameservers.contains(server) {
-            nameservers.push(*server);
-        }
-    }
-    Setup {
-        address: IpNet::V6(address),
-        routes: heard.is_default.then_some(default).into_iter().collect(),
-        nameservers,
-        // The kernel follows the routers' MTU by itself.
-        mtu: None,
-    }
-}
-
 /// A socket for ICMPv6 on the device `name`.
 fn open(name: &str) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -313,61 +251,4 @@ fn open(name: &str) -> io::Result<UdpSocket> {
     setsockopt(&fd, Ipv6MulticastHops, &HOPS)?;
     // What tokio calls a UDP socket is any socket with datagrams.
     UdpSocket::from_std(StdSocket::from(fd))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn advertisement(flags: u8, lifetime: u16, options: &[&[u8]]) -> Vec<u8> {
-        let [high, low] = lifetime.to_be_bytes();
-        let head: [u8; 16] = [134, 0, 0, 0, 64, flags, high, low, 0, 0, 0, 0, 0, 0, 0, 0];
-        [&head, &options.concat()[..]].concat()
-    }
-
-    /// RDNSS with these addresses, for so many seconds.
-    fn rdnss(seconds: u32, servers: &[&str]) -> Vec<u8> {
-        let units = u8::try_from(1 + 2 * servers.len()).unwrap();
-        let addresses: Vec<u8> = servers.iter().flat_map(|s| s.parse::<Ipv6Addr>().unwrap().octets()).collect();
-        [&[25, units, 0, 0], &seconds.to_be_bytes()[..], &addresses].concat()
-    }
-
-    #[test]
-    fn name_servers_are_read_among_other_options() {
-        let mtu = [5, 1, 0, 0, 0, 0, 5, 220];
-        let servers = rdnss(600, &["2001:db8::53", "fe80::53", "2001:db8::54"]);
-        let heard = Advertisement::parse(&advertisement(0xc0, 1800, &[&mtu, &servers])).unwrap();
-        let expected: Vec<IpAddr> = ["2001:db8::53", "2001:db8::54"].map(|s| s.parse().unwrap()).to_vec();
-        assert_eq!(heard, Advertisement { is_default: true, nameservers: expected.clone(), asks: Some(Asks::Address) });
-        let ended = Advertisement::parse(&advertisement(0x40, 0, &[&rdnss(0, &["2001:db8::53"])])).unwrap();
-        assert_eq!(ended, Advertisement { is_default: false, nameservers: vec![], asks: Some(Asks::NameServers) });
-
-        let [own, by_dhcp] = ["2001:db8::1", "2001:db8::2"].map(|s| s.parse::<IpAddr>().unwrap());
-        let address = "2001:db8::7/64".parse().unwrap();
-        let made = setup(&heard, "fe80::1".parse().unwrap(), address, &[own, expected[1]], &[by_dhcp, expected[0]]);
-        assert_eq!(made.nameservers, [own, expected[1], expected[0], by_dhcp]);
-        assert_eq!((made.gateway(), made.address), (Some("fe80::1".parse().unwrap()), IpNet::V6(address)));
-        assert_eq!(setup(&ended, "fe80::1".parse().unwrap(), address, &[], &[]).routes, []);
-    }
-
-    #[test]
-    fn what_is_cut_short_or_no_advertisement_is_nothing() {
-        let whole = advertisement(0, 1800, &[&rdnss(600, &["2001:db8::53"])]);
-        for length in 0..whole.len() {
-            assert!(length == 16 || Advertisement::parse(&whole[..length]).is_none(), "{length}");
-        }
-        let empty_option = advertisement(0, 1800, &[&[5, 0, 0, 0, 0, 0, 0, 0]]);
-        let mut solicitation = whole;
-        solicitation[0] = 133;
-        assert_eq!([Advertisement::parse(&empty_option), Advertisement::parse(&solicitation)], [None, None]);
-    }
-
-    proptest! {
-        #[test]
-        fn no_message_makes_the_parser_panic(options in proptest::collection::vec(any::<u8>(), 0..200)) {
-            Advertisement::parse(&advertisement(0, 1, &[&options]));
-        }
-    }
 }

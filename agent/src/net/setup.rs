@@ -76,12 +76,14 @@ impl Setup {
         self.routes.iter().find(|route| route.is_default()).and_then(|route| route.via)
     }
 
-    /// The way to `address`: by the most specific route, or on the link itself.
-    pub(crate) fn way_to(&self, address: IpAddr) -> Route {
-        let best =
-            self.routes.iter().filter(|route| route.to.contains(&address)).max_by_key(|route| route.to.prefix_len());
-        let via = if self.address.contains(&address) { None } else { best.and_then(|route| route.via) };
-        Route { to: IpNet::from(address), via }
+    /// The way to `address`: on the link itself, or by the most specific route; `None` if no route is known.
+    pub(crate) fn way_to(&self, address: IpAddr) -> Option<Route> {
+        let to = IpNet::from(address);
+        if self.address.contains(&address) {
+            return Some(Route { to, via: None });
+        }
+        let leading = self.routes.iter().filter(|route| route.to.contains(&address));
+        leading.max_by_key(|route| route.to.prefix_len()).map(|route| Route { to, via: route.via })
     }
 }
 
@@ -107,11 +109,14 @@ mod tests {
             let routes = routes.map(route).to_vec();
             let setup = Setup { address: address.parse().unwrap(), routes, nameservers: vec![], mtu: None };
             for (to, via) in ways {
-                let way = setup.way_to(to.parse().unwrap());
+                let way = setup.way_to(to.parse().unwrap()).unwrap();
                 assert_eq!(way.via, via.map(|via: &str| via.parse().unwrap()), "{to}");
                 assert!(way.to.prefix_len() == way.to.max_prefix_len() && way.to.addr().to_string() == to);
             }
             assert_eq!(setup.gateway(), setup.routes[0].via);
+            let unrouted = Setup { routes: vec![], ..setup };
+            let far = ways[2].0.parse().unwrap();
+            assert_eq!((unrouted.way_to(far), unrouted.gateway()), (None, None));
         }
     }
 }

@@ -159,8 +159,9 @@ fn change(uplink: &Uplink, port: Option<&Port>) -> Option<Change> {
 /// The routes of the uplink, with their metrics: its default routes, and the way to the coordinator.
 fn routes_of(addresses: &Addresses, coordinator: IpAddr) -> Vec<(Route, u32)> {
     let default = addresses.iter().flat_map(|setup| &setup.routes).filter(|route| route.is_default());
-    let way = addresses.like(coordinator).map(|setup| (setup.way_to(coordinator), COORDINATOR_METRIC));
-    default.map(|route| (*route, DEFAULT_METRIC)).chain(way).collect()
+    // Without a known way the kernel has one of its own, such as a router's: it has just been used.
+    let way = addresses.like(coordinator).and_then(|setup| setup.way_to(coordinator));
+    default.map(|route| (*route, DEFAULT_METRIC)).chain(way.map(|route| (route, COORDINATOR_METRIC))).collect()
 }
 
 fn usable(port: &Port) -> bool {

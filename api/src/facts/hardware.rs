@@ -42,7 +42,7 @@ pub struct MemoryNode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryModule {
-    /// The name printed at its slot, such as `DIMM_A1`.
+    /// The name printed at its slot, such as `DIMM_A1`; behind that of its bank where several slots have one name.
     pub slot: String,
     /// Bytes.
     pub size_bytes: u64,
