@@ -96,9 +96,9 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
         let look = if follower.looks > 0 { ADDRESS_WAIT } else { Duration::MAX };
         tokio::select! {
             received = follower.socket.recv_from(&mut buffer) => match received {
-                Ok((length, SocketAddr::V6(from))) if from.ip().is_unicast_link_local() => {
-                    follower.hear(&buffer[..length], *from.ip());
-                }
+                Ok((length, SocketAddr::V6(from)))
+                    if from.ip().is_unicast_link_local() && follower.hear(&buffer[..length], *from.ip()) => {}
+                // A neighbour's question, or a router that is not followed.
                 Ok(_) => continue,
                 // ENETDOWN and similar: the carrier will show the port's state.
                 Err(e) => {
@@ -119,17 +119,21 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
             }
             steps = next(&mut follower.dhcp) => follower.take(steps).await,
         }
-        if let Some(setup) = follower.setup().await {
-            publish(Some(setup));
+        match follower.setup().await {
+            // Its address ran out, or the DHCPv6 server took it back.
+            None if follower.shown.take().is_some() => publish(None),
+            None => {}
+            setup => publish(setup),
         }
     }
 }
 
 impl Follower<'_> {
-    fn hear(&mut self, message: &[u8], from: Ipv6Addr) {
-        let Some(advertisement) = Advertisement::parse(message) else { return };
+    /// Takes a message in; whether it changes anything.
+    fn hear(&mut self, message: &[u8], from: Ipv6Addr) -> bool {
+        let Some(advertisement) = Advertisement::parse(message) else { return false };
         if !advertisement.replaces(from, self.heard.as_ref()) {
-            return;
+            return false;
         }
         if let Some(asks) = advertisement.asks
             && self.dhcp.as_ref().is_none_or(|dhcp| dhcp.asks != asks)
@@ -138,6 +142,7 @@ impl Follower<'_> {
         }
         self.heard = Some((advertisement, from));
         self.looks = ADDRESS_PATIENCE;
+        true
     }
 
     async fn take(&mut self, steps: Vec<Step>) {
