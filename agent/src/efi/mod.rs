@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
 use self::option::{Partition, load_option};
-use self::order::{Plan, past_the_medium, plan, without};
+use self::order::{Plan, plan, without};
 
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
 /// How they are mounted at all times but while they are written.
@@ -102,21 +102,6 @@ pub(crate) fn forget(disks: &[&DiskFacts]) -> Result<usize, EfiError> {
         carry_out(directory, &plan, &[])?;
     }
     Ok(plan.remove.len())
-}
-
-/// Has the firmware start the installed disk next, once, where a medium such as an ISO started this machine; whether it does.
-/// Blocking.
-///
-/// # Errors
-/// [`EfiError::Variables`].
-pub(crate) fn pass_the_medium() -> Result<bool, EfiError> {
-    let directory = Path::new(VARIABLES);
-    let plan = past_the_medium(&read(directory)?);
-    if plan.next.is_some() {
-        let _writable = Writable::new()?;
-        carry_out(directory, &plan, &[])?;
-    }
-    Ok(plan.next.is_some())
 }
 
 fn carry_out(directory: &Path, plan: &Plan, wanted: &[Vec<u8>]) -> Result<(), EfiError> {

@@ -85,17 +85,6 @@ pub(super) fn without(found: &Variables, serials: &[&str]) -> Plan {
     Plan { ours: Vec::new(), remove, order: Some(order).filter(|order| *order != found.order), next: None }
 }
 
-/// What starts next, once, on a machine that a medium started: it would start the medium again, and never its own disk. Nothing
-/// changes on any other machine, and where no entry is ours.
-pub(super) fn past_the_medium(found: &Variables) -> Plan {
-    let current = found.current.and_then(|current| found.entries.get(&current));
-    let is_ours = |number: &u16| found.entries.get(number).is_some_and(|data| is_ours(data));
-    // `nextOnly` leaves ours out of the order.
-    let mut ours = found.order.iter().chain(found.entries.keys()).copied().filter(is_ours);
-    let next = ours.next().filter(|_| current.is_some_and(|data| starts_from(data) == From::Medium));
-    Plan { ours: Vec::new(), remove: Vec::new(), order: None, next }
-}
-
 /// A variable's name.
 pub(super) fn name(number: u16) -> String {
     format!("Boot{number:04X}")
@@ -204,20 +193,6 @@ mod tests {
         // A mirror: the first of its disks is next.
         let mirror = super::plan(&firmware, &[ours("B"), ours("A")], BootPolicy::NextOnly);
         assert_eq!((mirror.ours, mirror.next), (vec![(4, true), (3, false)], Some(4)));
-    }
-
-    #[test]
-    fn a_medium_is_passed_once_to_the_installed_disk() {
-        let next =
-            |entries: &[(u16, Vec<u8>)], order: &[u16], current| past_the_medium(&found(entries, order, current)).next;
-        let medium = entry(&[(3, 18), (4, 2)]);
-        let all = [(0, medium), (1, ours("B")), (2, ours("A")), theirs(3)];
-        assert_eq!(next(&all, &[0, 3, 2, 1], Some(0)), Some(2));
-        // With `nextOnly` ours are in no order.
-        assert_eq!(next(&all, &[0, 3], Some(0)), Some(1));
-        for (entries, current) in [(&all[..], Some(3)), (&all[..], None), (&all[..], Some(9)), (&all[..1], Some(0))] {
-            assert_eq!(next(entries, &[0, 3, 2, 1], current), None);
-        }
     }
 
     #[test]

@@ -171,10 +171,7 @@ async fn restart(end: End) {
         End::Reboot => tracing::info!("restarting into the installed system"),
         End::PowerOff => tracing::info!("turning the machine off"),
         End::Kexec => tracing::info!("starting the installed system's kernel, without the firmware"),
-        End::BootDisk => {
-            tracing::info!("restarting to boot this machine's own disk");
-            pass_the_medium().await;
-        }
+        End::BootDisk => tracing::info!("restarting to boot this machine's own disk"),
     }
     if end == End::Kexec {
         // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
@@ -186,19 +183,6 @@ async fn restart(end: End) {
     let refused = on_thread("power", move || power::go_down(how)).await;
     tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
     tokio::time::sleep(STUCK_WAIT).await;
-}
-
-/// Where a medium started this machine, the firmware would start it again and again.
-async fn pass_the_medium() {
-    if !efi::is_ours() {
-        return;
-    }
-    match on_thread("firmware", efi::pass_the_medium).await {
-        Ok(Ok(true)) => tracing::info!("the firmware starts the installed disk next, not the medium again"),
-        Ok(Ok(false)) => {}
-        Ok(Err(e)) => tracing::warn!("{e}; where a medium started this machine, take it out"),
-        Err(e) => tracing::warn!("cannot start a thread for the firmware's boot order: {e}"),
-    }
 }
 
 /// Panics go to the kernel log directly, without code that might itself be broken, and to the coordinator if a session

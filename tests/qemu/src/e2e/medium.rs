@@ -17,17 +17,20 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     let options = CoordinatorOptions { more, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
-    // The medium stays in: on UEFI it starts the agent once more, which has the firmware go on to the installed disk; a BIOS would
-    // start it for ever.
-    let (last, success) = match firmware {
-        Firmware::Uefi => (json!({ "name": "reboot", "reboot": {} }), "phoneHome"),
-        Firmware::Bios => (json!({ "name": "off", "powerOff": {} }), "reboot"),
+    // The medium stays in: on UEFI the list says what the firmware starts next, on BIOS the machine is turned off.
+    let mut actions =
+        vec![json!({ "name": "write", "writeImage": { "image": image } }), json!({ "name": "seed", "cloudInit": {} })];
+    let success = match firmware {
+        Firmware::Uefi => {
+            actions.push(json!({ "name": "next", "efiBoot": { "policy": "nextOnly" } }));
+            actions.push(json!({ "name": "reboot", "reboot": {} }));
+            "phoneHome"
+        }
+        Firmware::Bios => {
+            actions.push(json!({ "name": "off", "powerOff": {} }));
+            "reboot"
+        }
     };
-    let actions = json!([
-        { "name": "write", "writeImage": { "image": image } },
-        { "name": "seed", "cloudInit": {} },
-        last,
-    ]);
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": success })).await?;
     scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
 
@@ -61,7 +64,6 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     ensure!(!scene.has_logged(begin, &["service=tftp"]), "a file was fetched by TFTP");
     ensure!(!scene.has_logged(begin, &["service=http", "/boot/"]), "a boot file was fetched by HTTP");
     if firmware == Firmware::Uefi {
-        machine.wait_serial(power_on, "starts the installed disk next, not the medium", BOOT).await?;
         machine.wait_serial(power_on, BOOTED, BOOT).await?;
     }
     Ok(())
