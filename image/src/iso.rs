@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::disk::tools::{ToolError, run};
-use crate::output::{AtomicFile, OutputError};
+use crate::output::{AtomicFile, OutputError, Scratch};
 
 /// The volume's name, by which GRUB finds it again.
 const LABEL: &str = "LANDFALL";
@@ -72,8 +72,8 @@ pub fn build(recipe: &Recipe<'_>, output: &Path) -> Result<u64, IsoError> {
         return Err(IsoError::CommandLine(c));
     }
     let mut file = AtomicFile::create(output)?;
-    let stage = Stage::beside(file.temporary())?;
-    let [tree, early] = ["tree", "early.cfg"].map(|name| stage.0.join(name));
+    let stage = Scratch::beside(output)?;
+    let [tree, early] = ["tree", "early.cfg"].map(|name| stage.path().join(name));
     let place = |doing, path: &Path, done: io::Result<()>| {
         done.map_err(|source| IsoError::File { doing, path: path.to_owned(), source })
     };
@@ -101,7 +101,7 @@ pub fn build(recipe: &Recipe<'_>, output: &Path) -> Result<u64, IsoError> {
         run("grub-mkimage", args)
     };
     grub("i386-pc-eltorito", "i386-pc", &tree.join("boot/grub/eltorito.img"), BIOS_MODULES)?;
-    let (efi, esp) = (stage.0.join("BOOTX64.EFI"), tree.join("boot/grub/efi.img"));
+    let (efi, esp) = (stage.path().join("BOOTX64.EFI"), tree.join("boot/grub/efi.img"));
     grub("x86_64-efi", "x86_64-efi", &efi, EFI_MODULES)?;
     place("make", &esp, fs::File::create(&esp).and_then(|file| file.set_len(ESP_KIB << 10)))?;
     let (esp, efi) = (esp.display().to_string(), efi.display().to_string());
@@ -145,24 +145,6 @@ fn menu_of(command_line: &str) -> String {
          linux /landfall/vmlinuz {command_line}\ninitrd /landfall/initramfs\nboot\n\
          echo \"Landfall: the agent did not start; restarting in 30 seconds\"\nsleep 30\nreboot\n"
     )
-}
-
-/// A directory that is removed at the end with everything in it.
-struct Stage(PathBuf);
-
-impl Stage {
-    fn beside(file: &Path) -> Result<Self, IsoError> {
-        let path = file.with_extension("tree");
-        fs::create_dir(&path).map_err(|source| IsoError::File { doing: "make", path: path.clone(), source })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // It is of no use to anyone, and its name says what it is.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

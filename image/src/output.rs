@@ -78,6 +78,37 @@ impl Drop for AtomicFile {
     }
 }
 
+/// A directory for intermediate files, beside an output: on a file system with room for it. It goes away with the value, with
+/// everything in it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it beside `output`, whose directory must exist.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn beside(output: &Path) -> Result<Self, OutputError> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let path = output.with_file_name(format!(".{name}.{}", std::process::id()));
+        // Not one that is there: what an earlier process left in it would become part of the output.
+        fs::create_dir(&path).map_err(|source| OutputError { path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Left-over intermediate files do no harm, and a destructor cannot return an error.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Writes a small file completely or not at all.
 ///
 /// # Errors

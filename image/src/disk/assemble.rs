@@ -1,9 +1,9 @@
 //! Assembles the parts, compresses the disk and writes its manifest.
 
 use std::fs::File;
+use std::io;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use gpt::{GptError, partition_types};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::tools::ToolError;
 use super::{grub, tools};
 use crate::digest::Hashing;
 use crate::output;
-use crate::output::{AtomicFile, OutputError};
+use crate::output::{AtomicFile, OutputError, Scratch};
 
 /// Name of the compressed disk.
 pub const STORED: &str = "disk.img.zst";
@@ -112,8 +112,8 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     if !recipe.root.join("boot/grub/grub.cfg").is_file() {
         return Err(AssembleError::NoMenu(recipe.root.to_owned()));
     }
-    let scratch = Scratch::new(directory)?;
-    let work = scratch.0.as_path();
+    let scratch = Scratch::beside(&directory.join(STORED))?;
+    let work = scratch.path();
     let var_mib = recipe.var.map_or(0, |(_, mib)| mib);
     let layout = Layout::new(recipe.sector, recipe.esp_mib, recipe.root_mib, var_mib);
     let root_uuid = recipe.seed.uuid("root file system");
@@ -215,24 +215,6 @@ fn compress(disk: &mut File, out: &mut File, level: i32) -> io::Result<(Side, Si
     let mut raw = Hashing::new(io::BufReader::with_capacity(1 << 20, disk));
     io::copy(&mut raw, &mut encoder)?;
     Ok((raw.finish(), encoder.finish()?.finish()))
-}
-
-/// A directory for intermediate files that goes away with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(parent: &Path) -> Result<Self, AssembleError> {
-        let path = parent.join(format!(".work.{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|source| AssembleError::Io { doing: "make", path: path.clone(), source })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Left-over intermediate files do no harm, and a destructor cannot return an error.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub use self::{contents::ContentsError, packages::PackagesError};
 use crate::digest::Hashing;
 use crate::disk::tools::{ToolError, run};
 use crate::kernel::{KernelTree, ResolveError, Stored, index, resolve};
-use crate::output::{AtomicFile, OutputError};
+use crate::output::{AtomicFile, OutputError, Scratch};
 
 /// Programs of the actions that there are. The first name of each is what a package has; links lead to others.
 pub const PROGRAMS: &[&str] = &[
@@ -181,35 +181,11 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     let made_for = ToolsManifest::made_for(&manifest.architecture, &manifest.kernel, manifest.protocol);
     contents.bytes(ToolsManifest::MADE_FOR, made_for.into());
 
-    let stage = beside(output)?;
+    let stage = Scratch::beside(output)?;
     let written = contents.write(stage.path(), DIRECTORIES.iter().chain(&[ToolsManifest::TARGET]), LINKS);
     let raw_bytes = written.map_err(|(path, source)| ToolsError::File { what: "put in place", path, source })?;
     let (stored_bytes, digest) = squash(stage.path(), output)?;
     Ok(Packed { stored_bytes, raw_bytes, digest, manifest })
-}
-
-/// A directory beside the output, on a file system with room for it.
-fn beside(output: &Path) -> Result<Stage, ToolsError> {
-    let name = output.file_name().unwrap_or_default().to_string_lossy();
-    let path = output.with_file_name(format!(".{name}.{}", std::process::id()));
-    fs::create_dir(&path).map_err(|source| ToolsError::File { what: "make", path: path.clone(), source })?;
-    Ok(Stage(path))
-}
-
-/// Removed with everything in it at the end.
-struct Stage(PathBuf);
-
-impl Stage {
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // It is of no use to anyone, and its name says what it is.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Bytes and digest of the file.

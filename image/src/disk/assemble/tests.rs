@@ -1,5 +1,6 @@
 //! Whole disks, assembled with the tools.
 
+use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
