@@ -184,6 +184,10 @@ impl NetworkInterface {
         if let Some(mtu) = self.mtu.filter(|mtu| !(576..=65535).contains(mtu)) {
             return wrong("mtu", format!("{mtu} is not an MTU"), "write bytes, 576 to 65535");
         }
+        // RFC 8200, section 5: below this the kernel takes IPv6 from the port.
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < 1280 && self.addresses.iter().any(|a| a.addr().is_ipv6())) {
+            return wrong("mtu", format!("{mtu} is too small for IPv6"), "write at least 1280, or no IPv6 address");
+        }
         for (field, found) in
             [("addresses", self.addresses.iter().map(IpNet::addr).collect()), ("gateways", self.gateways.clone())]
         {
@@ -338,6 +342,7 @@ mod tests {
             ("eth0,vlan=4095", "vlan", "1 to 4094"),
             ("eth0,vlan=x", "vlan", "1 to 4094"),
             ("eth0,mtu=100", "mtu", "576 to 65535"),
+            ("eth0,mtu=1279,address=2001:db8::7/64", "mtu", "at least 1280"),
             ("eth0,address=192.0.2.7", "addresses", "192.0.2.7/24"),
             ("eth0,address=192.0.2.0/24", "addresses", "not a machine's address"),
             ("eth0,address=127.0.0.1/8", "addresses", "not a machine's address"),
@@ -352,7 +357,10 @@ mod tests {
             assert!(error.field == field && error.to_string().contains(part), "{line}: {error:?}");
         }
         // A point-to-point link has no address of its own for the network (RFC 3021), nor has a single host.
-        for line in ["eth0,address=192.0.2.0/31", "eth0,address=192.0.2.0/32", "eth0,address=2001:db8::/127"] {
+        for line in [
+            "eth0,mtu=576,address=192.0.2.7/24", "eth0,address=192.0.2.0/31", "eth0,address=192.0.2.0/32",
+            "eth0,address=2001:db8::/127",
+        ] {
             line.parse::<NetworkInterface>().unwrap();
         }
     }
