@@ -98,6 +98,11 @@ fn an_address_of_the_command_line_needs_no_server() {
 }
 
 #[test]
+fn a_port_that_comes_late_is_tried_beside_the_others() {
+    in_namespace(late_port);
+}
+
+#[test]
 fn a_router_and_dhcpv6_give_an_ipv6_address() {
     in_namespace(ipv6);
 }
@@ -195,6 +200,32 @@ async fn fixed_addresses() {
     assert_eq!(std::fs::read_to_string(&resolv_conf).unwrap(), "nameserver 10.99.0.53\n");
     let links = network.netlink.links().await.unwrap();
     assert_eq!(links.iter().find(|link| link.name == "good").unwrap().mtu, 1400);
+}
+
+async fn late_port() {
+    let far = FarEnd::start();
+    for (near, other) in [("nowhere", "unused"), ("good", "server")] {
+        ip(&format!("link add {near} type veth peer name {other} netns {}", far.thread));
+    }
+    let listener = far.run(|| {
+        for line in ["addr add 10.99.0.1/24 dev server", "link set unused up", "link set lo up"] {
+            ip(line);
+        }
+        TcpListener::bind("10.99.0.1:0").unwrap()
+    });
+    // The one has a carrier at once, and a gateway that is not there; the kernel takes three seconds to notice.
+    let interfaces = ["nowhere,address=10.97.0.7/24,gateway=10.97.0.1", "good,address=10.99.0.7/24"];
+    let directory = tempfile::tempdir().unwrap();
+    let interfaces = interfaces.iter().map(|line| line.parse().unwrap()).collect();
+    let network = Network::start(interfaces, true, directory.path().join("resolv.conf")).unwrap();
+    let limit = Duration::from_secs(60);
+    let mut ports = network.ports();
+    let first = |all: &Ports| all.values().any(|port| port.name == "nowhere" && port.addresses.v4.is_some());
+    drop(tokio::time::timeout(limit, ports.wait_for(first)).await.unwrap().unwrap());
+    let mut electing = Box::pin(network.elect("10.99.0.1", listener.local_addr().unwrap().port(), None, limit));
+    assert!(futures::poll!(&mut electing).is_pending(), "it tries the first port");
+    far.run(|| ip("link set server up"));
+    assert_eq!(electing.await.unwrap().name, "good");
 }
 
 /// A new IPv6 address is tried a second long by the kernel before it may be used.

@@ -55,8 +55,8 @@ pub(crate) enum Change {
 pub(crate) struct NoUplink(pub(crate) Vec<String>);
 
 impl Network {
-    /// Tries every port that has an address, once, and sets routes and name servers for the one that wins. Waits for a
-    /// first address, at most `patience`.
+    /// Tries every port that has an address, and sets routes and name servers for the one that wins. Waits for a first address,
+    /// at most `patience`; a port that gets one while others are tried is tried too.
     ///
     /// # Errors [`NoUplink`], with the error of each port.
     pub(crate) async fn elect(
@@ -65,32 +65,42 @@ impl Network {
         let mut changes = self.ports();
         // A timeout is not an error here: the errors per port follow below.
         _ = tokio::time::timeout(patience, changes.wait_for(|all| all.values().any(usable))).await;
-        let ports = changes.borrow().clone();
         let mut problems: BTreeMap<u32, String> = BTreeMap::new();
+        let mut tried: BTreeMap<u32, Addresses> = BTreeMap::new();
         let mut tries = FuturesUnordered::new();
-        for (index, candidate) in &ports {
-            if !usable(candidate) {
-                problems.insert(*index, format!("{}: {}", candidate.name, missing(candidate)));
-                continue;
-            }
-            let first = boot_port.is_none_or(|mac| mac == candidate.mac || mac == candidate.permanent_mac);
-            let (name, index, addresses) = (candidate.name.clone(), *index, candidate.addresses.clone());
-            tries.push(async move {
-                if !first {
-                    tokio::time::sleep(HEAD_START).await;
+        loop {
+            let ports = changes.borrow_and_update().clone();
+            for (index, candidate) in ports.into_iter().filter(|(_, port)| usable(port)) {
+                if tried.get(&index) == Some(&candidate.addresses) {
+                    continue;
                 }
-                let answer = connect(&name, host, port, &addresses).await;
-                (index, name, addresses, answer)
-            });
+                tried.insert(index, candidate.addresses.clone());
+                let first = boot_port.is_none_or(|mac| mac == candidate.mac || mac == candidate.permanent_mac);
+                tries.push(async move {
+                    if !first {
+                        tokio::time::sleep(HEAD_START).await;
+                    }
+                    let Port { name, addresses, .. } = candidate;
+                    let answer = connect(&name, host, port, &addresses).await;
+                    (index, name, addresses, answer)
+                });
+            }
+            tokio::select! {
+                answered = tries.next() => match answered {
+                    Some((index, name, addresses, Ok(coordinator))) => {
+                        return Ok(self.adopt(index, name, addresses, coordinator).await);
+                    }
+                    Some((index, name, addresses, Err(why))) => {
+                        let held: Vec<_> = addresses.iter().map(|setup| setup.address.addr().to_string()).collect();
+                        problems.insert(index, format!("{name} ({}): {why}", held.join(", ")));
+                    }
+                    None => break,
+                },
+                Ok(()) = changes.changed() => {}
+            }
         }
-        while let Some((index, name, addresses, answer)) = tries.next().await {
-            match answer {
-                Ok(coordinator) => return Ok(self.adopt(index, name, addresses, coordinator).await),
-                Err(why) => {
-                    let held: Vec<_> = addresses.iter().map(|setup| setup.address.addr().to_string()).collect();
-                    problems.insert(index, format!("{name} ({}): {why}", held.join(", ")));
-                }
-            }
+        for (index, port) in changes.borrow().iter().filter(|(_, port)| !usable(port)) {
+            problems.entry(*index).or_insert_with(|| format!("{}: {}", port.name, missing(port)));
         }
         if problems.is_empty() {
             problems.insert(0, "there is no network port".into());
