@@ -42,6 +42,7 @@ mod secret;
 mod secret_text;
 mod selector;
 mod shared;
+mod sighting;
 mod smbios;
 mod stages;
 mod template;
@@ -78,7 +79,9 @@ pub use image::{
 pub use image_source::{ImageAccess, ImageAuthorization, ImageProof, ImageSource, ImageSourceError};
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use list_item::{ForEachSpec, IncludeSpec};
-pub use machine::{IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, SessionHolder};
+pub use machine::{
+    IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Reservation, SessionHolder,
+};
 pub use nearest::{edit_distance, nearest};
 pub use network::{BondMode, InterfaceError, MAX_INTERFACES, NetworkInterface, NetworkRoute, PortRef};
 pub use object::{API_VERSION, Kind, Metadata, Object};
@@ -95,6 +98,7 @@ pub use secret::{Secret, SecretSpec, SecretStatus, with_secret_names};
 pub use secret_text::SecretText;
 pub use selector::{DiskSelector, SelectorError};
 pub use shared::Shared;
+pub use sighting::{Sighting, SightingList};
 pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
 pub use template::{Precheck, SuccessOn, Template, TemplateSpec, TemplateStatus};

@@ -1,5 +1,7 @@
 //! Machine: one physical or virtual computer.
 
+use std::net::Ipv4Addr;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,19 @@ pub struct MachineSpec {
     /// network of the installed system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<NetworkInterface>,
+    /// Addresses that the coordinator's DHCP server (`dhcp.mode = "full"`) gives to ports of this machine and to no other host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<Reservation>,
+}
+
+/// An address for a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reservation {
+    /// The port. The machine need not netboot from it: its BMC's may stand here.
+    pub mac: MacAddr,
+    /// The address, in the range of its subnet or outside.
+    pub address: Ipv4Addr,
 }
 
 /// Whether Landfall manages the machine.

@@ -7,7 +7,7 @@ use crate::schema::without_links;
 use crate::{
     API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
     ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
-    RenderRequest, RenderedList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
+    RenderRequest, RenderedList, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -68,7 +68,7 @@ fn components() -> Map<String, Value> {
     define!(
         Problem, ListMetadata, WatchType, ApplyOutcome, ProvisionRequest, DeprovisionRequest, RenderRequest,
         RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, LogRecord, ManifestReport, ApproveRequest,
-        AuditEntry, OperatorRevoked, TokenInfo, TokenIssued, TokenList, TokenRequest,
+        AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest,
     );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
@@ -251,6 +251,8 @@ fn actions(paths: &mut Map<String, Value>) {
     get("/metrics".into(), "metrics", "Metrics in Prometheus' text format", vec![], text);
     let (about, report) = ("The result of the last scan of the directory of manifests", reference("ManifestReport"));
     get(format!("{API_PATH}/manifests"), "manifests", about, vec![], json_content(report));
+    let (about, list) = ("The ports that netbooted and were not served, with the reason", reference("SightingList"));
+    get(format!("{API_PATH}/sightings"), "sightings", about, vec![], json_content(list));
     let about =
         "All data of the coordinator: database, certificate authority, key of the secrets. Protect it like them";
     get("/backup".into(), "backup", about, vec![], json!({ "application/x-tar": {} }));

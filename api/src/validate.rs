@@ -14,8 +14,8 @@ use crate::dns_label::{LABEL_HINT, is_dns_label};
 use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
-    Action, Document, EnrolmentRule, ErrorCode, InterfaceError, Machine, Metadata, NetworkInterface, Problem, Secret,
-    SuccessOn, Workflow,
+    Action, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine, Metadata, NetworkInterface, Problem,
+    Reservation, Secret, SuccessOn, Workflow,
 };
 
 /// More ports than any machine netboots from.
@@ -125,6 +125,7 @@ fn label(text: &str, path: &str, what: &str, issues: &mut Vec<Issue>) {
 
 fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     network(&machine.spec.network, issues);
+    reservations(&machine.spec.reservations, issues);
     let identity = &machine.spec.identity;
     if identity.macs.is_empty() {
         let hint = "list the addresses of the ports it may netboot from";
@@ -144,14 +145,18 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
                 "remove one of the two",
             ));
         }
-        if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
-            let message = format!("{mac} is a group address, which a port cannot have");
-            issues.push(Issue::new(&path, message, "write the address printed on the port or shown by the firmware"));
-        }
+        port(*mac, &path, issues);
     }
     if identity.serial.as_deref().is_some_and(|s| s.trim().is_empty()) {
         issues
             .push(Issue::new("spec.identity.serial", "an empty serial number matches nothing", "leave the field out"));
+    }
+}
+
+fn port(mac: MacAddr, path: &str, issues: &mut Vec<Issue>) {
+    if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+        let message = format!("{mac} is a group address, which a port cannot have");
+        issues.push(Issue::new(path, message, "write the address printed on the port or shown by the firmware"));
     }
 }
 
@@ -176,6 +181,28 @@ fn network(network: &[NetworkInterface], issues: &mut Vec<Issue>) {
             message,
             "leave out name servers and routes that the agent does not need",
         ));
+    }
+}
+
+fn reservations(reservations: &[Reservation], issues: &mut Vec<Issue>) {
+    if reservations.len() > MAX_MACS {
+        let message = format!("there are {} addresses; the limit is {MAX_MACS}", reservations.len());
+        issues.push(Issue::new("spec.reservations", message, "list only ports of this machine"));
+    }
+    for (n, Reservation { mac, address }) in reservations.iter().enumerate() {
+        port(*mac, &format!("spec.reservations[{n}].mac"), issues);
+        let mut issue = |field: &str, message: String, hint: &str| {
+            issues.push(Issue::new(format!("spec.reservations[{n}].{field}"), message, hint));
+        };
+        if reservations[..n].iter().any(|other| other.mac == *mac) {
+            issue("mac", format!("{mac} has two addresses"), "remove one of the two");
+        }
+        if reservations[..n].iter().any(|other| other.address == *address) {
+            issue("address", format!("{address} is reserved for two ports"), "remove one of the two");
+        }
+        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
+            issue("address", format!("{address} is not an address of a host"), "write one of the port's subnet");
+        }
     }
 }
 

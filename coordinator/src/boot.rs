@@ -1,16 +1,27 @@
 //! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall_api::{Kind, MacAddr};
 use uuid::Uuid;
 
 use landfall_boot::http::layer::Layer;
-use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts};
+use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, Unserved};
 use landfall_boot::{BootError, BootServices};
 
 use crate::state::Coordinator;
+
+impl Reservations for Coordinator {
+    fn address_for(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+        self.engine.boot().address_for(mac)
+    }
+
+    fn reserved_for(&self, address: Ipv4Addr) -> Option<MacAddr> {
+        self.engine.boot().reserved_for(address)
+    }
+}
 
 #[async_trait]
 impl BootPolicy for Coordinator {
@@ -32,6 +43,14 @@ impl BootPolicy for Coordinator {
             Ok(found) => Ok(found.and_then(|machine| machine.metadata().uid).map(|uid| PublicFacts { name, uid })),
             Err(error) => Err(PolicyError { mac, reason: error.to_string() }),
         }
+    }
+
+    fn unserved(&self, request: Unserved) {
+        self.ops.sightings.unserved(request, self.engine.fleet().now());
+    }
+
+    fn served(&self, mac: MacAddr, service: Service) {
+        self.ops.sightings.served(mac, service);
     }
 }
 

@@ -393,7 +393,8 @@ mod tests {
         let mut explained = false;
         for line in text.lines() {
             let bare = line.strip_prefix("# ").filter(|bare| {
-                bare.split_once(" = ").is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+                let is_key = |key: &str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+                bare.starts_with("[[") || bare.split_once(" = ").is_some_and(|(key, _)| is_key(key))
             });
             let line = bare.unwrap_or(line);
             if !line.starts_with('#') && line.contains(" = ") {

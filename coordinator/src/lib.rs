@@ -27,6 +27,7 @@ pub mod ops;
 pub mod pki;
 pub mod reload;
 pub mod session;
+pub mod sightings;
 pub mod state;
 pub mod tls;
 pub mod tools_layer;

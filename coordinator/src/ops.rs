@@ -1,6 +1,7 @@
-//! What running this process is about, and nothing of what it does: its health, and the directory it reads.
+//! What running this process is about, and nothing of what it does: its health, the directory it reads, and what it could
+//! not serve.
 
-use crate::{health::Health, manifest_dir::Manifests};
+use crate::{health::Health, manifest_dir::Manifests, sightings::Sightings};
 
 /// One of each, shared by all users.
 #[derive(Debug, Default)]
@@ -9,4 +10,6 @@ pub struct Ops {
     pub health: Health,
     /// What the last look at the directory of manifests found.
     pub manifests: Manifests,
+    /// What netbooted and was not served.
+    pub sightings: Sightings,
 }

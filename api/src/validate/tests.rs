@@ -88,6 +88,30 @@ fn a_group_address_and_a_repeated_one_are_refused() {
 }
 
 #[test]
+fn a_reservation_is_for_one_port_and_one_address() {
+    let machine = |reservations: Value| {
+        Document::from_value(json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}, "reservations": reservations}}))
+        .unwrap()
+        .validate()
+    };
+    let one = |mac: &str, address: &str| json!({"mac": mac, "address": address});
+    let (a, b) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
+    assert_eq!(machine(json!([one(a, "192.0.2.7"), one(b, "192.0.2.8")])), Ok(()));
+    for (second, at) in [
+        (one(a, "192.0.2.8"), "spec.reservations[1].mac"),
+        (one(b, "192.0.2.7"), "spec.reservations[1].address"),
+        (one("ff:ff:ff:ff:ff:ff", "192.0.2.8"), "spec.reservations[1].mac"),
+        (one(b, "224.0.0.1"), "spec.reservations[1].address"),
+        (one(b, "0.0.0.0"), "spec.reservations[1].address"),
+    ] {
+        assert_eq!(machine(json!([one(a, "192.0.2.7"), second])).unwrap_err().subject, at);
+    }
+    let many: Vec<Value> = (0..65).map(|n| one(&format!("52:54:00:00:01:{n:02x}"), &format!("192.0.2.{n}"))).collect();
+    assert_eq!(machine(json!(many)).unwrap_err().subject, "spec.reservations");
+}
+
+#[test]
 fn a_machines_network_is_checked_as_a_whole() {
     let machine = |network: Value| {
         Document::from_value(json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},

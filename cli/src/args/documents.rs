@@ -40,6 +40,7 @@ Examples:
   landfall get m/node-1 wf/node-1-debian-x7k2p     Of several kinds
   landfall get machines -l rack=r7,env!=prod       By labels
   landfall get all
+  landfall get sightings                           Machines that netbooted and were not served, with the reason
   landfall get workflows -w                        All, then every change
   landfall get m -o 'jsonpath={.items[?(@.status.phase==\"Failed\")].metadata.name}'
   landfall get m -o custom-columns=NAME:.metadata.name,MAC:.spec.identity.macs[0] --sort-by .metadata.name")]

@@ -6,6 +6,7 @@ use landfall_api::{Document, Kind};
 use landfall_client::{Client, Scope};
 use serde_json::Value;
 
+use super::sightings;
 use crate::args::{Get, Output, Selection};
 use crate::failure::Failure;
 use crate::jsonpath::Expression;
@@ -15,6 +16,11 @@ use crate::show::Look;
 use crate::{live, output, show};
 
 pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    if let [word] = args.which.words.as_slice()
+        && sightings::WORDS.contains(&word.as_str())
+    {
+        return sightings::run(args, client, out).await;
+    }
     let selection = args.which.selection()?;
     args.labels.with(&selection)?;
     if args.watch {

@@ -21,6 +21,7 @@ pub(crate) mod man;
 pub(crate) mod preview;
 pub(crate) mod provision;
 pub(crate) mod runs;
+pub(crate) mod sightings;
 pub(crate) mod stated;
 pub(crate) mod template;
 pub(crate) mod token;

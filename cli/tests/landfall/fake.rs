@@ -318,6 +318,13 @@ async fn tokens() -> Response {
     Json(json!({"items": [token()]})).into_response()
 }
 
+async fn sightings() -> Response {
+    let hostile = "no machine has this address\u{1b}[2J; describe it with `landfall apply`";
+    Json(json!({"items": [{"mac": "52:54:00:00:00:09", "client": "pxe", "reason": hostile,
+        "firstSeen": ago(0), "lastSeen": ago(300), "requests": 4}]}))
+    .into_response()
+}
+
 async fn make_token(State(seen): State<Seen>, Json(body): Json<Value>) -> Response {
     seen.lock().unwrap().push(format!("token {body}"));
     Json(json!({"token": token(), "value": "lft-abc"})).into_response()
@@ -391,6 +398,7 @@ impl Fake {
             .route(&format!("{API}/{{plural}}/{{name}}/{{verb}}"), post(act))
             .route(&format!("{API}/{{plural}}/{{name}}/history"), get(history))
             .route(&format!("{API}/audit"), get(audit))
+            .route(&format!("{API}/sightings"), get(sightings))
             .route(&format!("{API}/tokens"), get(tokens).post(make_token))
             .route(&format!("{API}/tokens/{{name}}"), axum::routing::delete(delete_token))
             .route("/backup", get(|| async { "the whole store" }))

@@ -236,6 +236,13 @@ fn site_lists_are_tables_or_json() {
         fake.landfall(&["token", "list"]).out
     );
     assert!(!fake.landfall(&["token", "create", "ci", "--role", "viewer"]).err.contains("lft-abc"));
+    let sightings = fake.landfall(&["get", "sightings"]).out;
+    let row = "52:54:00:00:00:09  -        pxe     -     4         5d     5d    no machine has this address\\x1b[2J; describe";
+    assert!(sightings.contains(row), "{sightings}");
+    let macs = fake.landfall(&["get", "sightings", "-o", "jsonpath={.items[*].mac}"]).out;
+    assert_eq!(macs, "52:54:00:00:00:09\n");
+    let refused = fake.landfall(&["get", "sightings", "-w"]).err;
+    assert!(refused.contains("sightings have no labels, and cannot be watched or sorted"), "{refused}");
     let history = fake.landfall(&["history", "machine", "node-1"]);
     assert!(history.out.contains("ann  Changed  metadata.labels.rack"), "{}", history.out);
     let line = fake.landfall(&["history", "machine/node-1", "-o", "json"]).out;

@@ -129,6 +129,8 @@ pub struct DhcpConfig {
     pub dns: Vec<Ipv4Addr>,
     /// How long an address is given for; `full` only. Default 1 h.
     pub lease: DurationSpec,
+    /// Subnets behind DHCP relays; `full` only.
+    pub subnets: Vec<SubnetConfig>,
     /// Whether machines that no document describes are answered.
     pub discovery: bool,
 }
@@ -139,13 +141,34 @@ impl Default for DhcpConfig {
             mode: DhcpMode::Off,
             interface: None,
             range: None,
-            netmask: Ipv4Addr::new(255, 255, 255, 0),
+            netmask: default_netmask(),
             router: None,
             dns: Vec::new(),
             lease: DurationSpec::from_secs(3600),
+            subnets: Vec::new(),
             discovery: false,
         }
     }
+}
+
+/// A subnet whose machines reach this server through a DHCP relay.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubnetConfig {
+    /// First and last address given out.
+    pub range: AddressRange,
+    /// Default `255.255.255.0`.
+    #[serde(default = "default_netmask")]
+    pub netmask: Ipv4Addr,
+    /// The default route, by which the machines reach the coordinator.
+    pub router: Ipv4Addr,
+    /// The resolvers. Default: those of `dhcp.dns`.
+    #[serde(default)]
+    pub dns: Option<Vec<Ipv4Addr>>,
+}
+
+fn default_netmask() -> Ipv4Addr {
+    Ipv4Addr::new(255, 255, 255, 0)
 }
 
 /// Addresses from `first` to `last`, both included, `first` ≤ `last`.

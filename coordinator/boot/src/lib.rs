@@ -16,13 +16,15 @@
 //! use landfall_boot::{
 //!     BootError, BootServices,
 //!     config::{BootConfig, Config, DhcpConfig, HttpConfig, OtherImage, TftpConfig},
-//!     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
+//!     policy::{BootPolicy, Decision, PolicyError, PublicFacts, Reservations},
 //! };
 //! use tokio_util::sync::CancellationToken;
 //! use uuid::Uuid;
 //!
 //! /// Every machine boots its own disk.
 //! struct OwnDisk;
+//!
+//! impl Reservations for OwnDisk {}
 //!
 //! #[async_trait::async_trait]
 //! impl BootPolicy for OwnDisk {

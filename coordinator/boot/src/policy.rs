@@ -3,7 +3,7 @@
 //! The services below see machines only through this trait, so that they can be tested with a table of machines and run
 //! by hand without a store.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use async_trait::async_trait;
 use landfall_api::{MacAddr, NetworkInterface};
@@ -57,6 +57,32 @@ pub struct PublicFacts {
     pub uid: Uuid,
 }
 
+/// Which boot service was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    /// DHCP: where the loader is.
+    Dhcp,
+    /// HTTP: the script or the kernel image.
+    Http,
+}
+
+/// A request of a netbooting port that was not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The port's address.
+    pub mac: MacAddr,
+    /// Which service was asked.
+    pub service: Service,
+    /// What asked: `pxe`, `http` or `ipxe`.
+    pub client: &'static str,
+    /// The relay, or the address it came from, if it had one.
+    pub from: Option<IpAddr>,
+    /// No document describes a machine with this address.
+    pub unknown: bool,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
 /// A failed request to the engine.
 #[derive(Debug, thiserror::Error)]
 #[error("the engine did not answer for {mac}: {reason}")]
@@ -67,9 +93,25 @@ pub struct PolicyError {
     pub reason: String,
 }
 
+/// The addresses that machines' documents reserve: at most one a port, and one port an address. Asked for every DHCP packet, so it
+/// is cheap.
+pub trait Reservations: Send + Sync {
+    /// The address reserved for this port.
+    fn address_for(&self, _mac: MacAddr) -> Option<Ipv4Addr> {
+        None
+    }
+    /// The port that this address is reserved for.
+    fn reserved_for(&self, _address: Ipv4Addr) -> Option<MacAddr> {
+        None
+    }
+}
+
+/// Nothing is reserved.
+impl Reservations for () {}
+
 /// What the boot services ask.
 #[async_trait]
-pub trait BootPolicy: Send + Sync + 'static {
+pub trait BootPolicy: Reservations + 'static {
     /// What the machine at `mac`, which asks from `from`, is to boot. May mint a boot token, so it is asked only when a
     /// script is rendered.
     ///
@@ -79,7 +121,7 @@ pub trait BootPolicy: Send + Sync + 'static {
         &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError>;
 
-    /// Whether a document describes a machine with that address. Asked for every DHCP packet, so it is cheap.
+    /// Whether a document describes a machine with that address, or reserves one for it. Asked for every DHCP packet, so it is cheap.
     ///
     /// # Errors
     /// [`PolicyError`] when it cannot be known; the caller then stays silent.
@@ -90,4 +132,10 @@ pub trait BootPolicy: Send + Sync + 'static {
     /// # Errors
     /// [`PolicyError`] when it cannot be known.
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError>;
+
+    /// A netbooting port was not served. A policy that shows no operator what it missed drops it.
+    fn unserved(&self, _request: Unserved) {}
+
+    /// A port was served: what [`BootPolicy::unserved`] said of it and of this service is over.
+    fn served(&self, _mac: MacAddr, _service: Service) {}
 }

@@ -10,13 +10,15 @@ use landfall_boot::http::own_ipxe::OwnIpxe;
 use landfall_boot::http::script::AgentBoot;
 use landfall_boot::http::{BootHttp, Scripts, router as routes};
 use landfall_boot::neighbours::Neighbours;
-use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, ReceiptOf};
+use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, ReceiptOf, Reservations};
 
 use uuid::Uuid;
 
 use crate::{MAC, config};
 
 struct Table;
+
+impl Reservations for Table {}
 
 #[async_trait]
 impl BootPolicy for Table {

@@ -9,7 +9,7 @@ use dhcproto::v4::{Message, MessageType};
 use dhcproto::{Decodable as _, Decoder};
 use landfall_boot::config::AddressRange;
 use landfall_boot::dhcp::bootfile::BootServer;
-use landfall_boot::dhcp::full::Network;
+use landfall_boot::dhcp::full::{Network, Subnet, Subnets};
 use landfall_boot::dhcp::leases::{LeaseState, Pool};
 use landfall_boot::dhcp::packet::Request;
 use landfall_boot::dhcp::reply::Reply;
@@ -37,12 +37,14 @@ fuzz_target!(|data: &[u8]| {
         uki: flags & 8 != 0,
     };
     let network = Network {
+        inside: server.address,
         netmask: Ipv4Addr::new(255, 255, 255, 0),
         router: (flags & 2 != 0).then_some(server.address),
         dns: vec![server.address; usize::from(flags >> 4)],
         lease: std::time::Duration::from_secs(3600),
     };
-    let mut pool = Pool::new(AddressRange { first: FIRST, last: LAST }, vec![server.address]).expect("a range");
+    let pool = Pool::new(AddressRange { first: FIRST, last: LAST }, vec![server.address]).expect("a range");
+    let mut subnets = Subnets::new(Subnet { network, pool }, Vec::new());
     let mut now = 1_700_000_000;
     while !input.0.is_empty() {
         let how = input.u8();
@@ -59,19 +61,19 @@ fuzz_target!(|data: &[u8]| {
                 Err(why) => assert!(standing != Standing::Unknown || why != Silence::NoAddress),
             }
         }
-        let (before, revision) = (pool.kept(), pool.revision());
-        if let Ok(reply) = full::answer(&request, standing, &mut pool, &network, &server, now) {
+        let (before, revision) = (subnets.kept(), subnets.revision());
+        if let Ok(reply) = full::answer(&request, standing, &mut subnets, &(), &server, now) {
             assert!(standing != Standing::Unknown, "unknown machines get no answer");
             check(&reply, &request);
             let given = reply.message.yiaddr();
             let kind = reply.message.opts().msg_type();
             assert!(given.is_unspecified() || (FIRST..=LAST).contains(&given), "{given} is outside the range");
             if kind == Some(MessageType::Ack) && !given.is_unspecified() {
-                assert_eq!(pool.holder(given, now), Some(request.mac), "what is given is kept");
+                assert_eq!(subnets.holder(given, now), Some(request.mac), "what is given is kept");
             }
         }
-        let kept = pool.kept();
-        assert!(kept == before || pool.revision() != revision, "a change is never overlooked");
+        let kept = subnets.kept();
+        assert!(kept == before || subnets.revision() != revision, "a change is never overlooked");
         let live = kept.values().filter(|lease| lease.unknown && lease.until > now);
         assert!(live.count() <= 4, "unknown machines hold half of the range at most");
         for (address, lease) in &kept {

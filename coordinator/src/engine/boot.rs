@@ -1,6 +1,7 @@
 //! What a netbooting machine gets: the decision, and one-time tokens.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use landfall_api::{EnrolmentStatus, MacAddr, Problem, ProofKind};
 use landfall_boot::policy::{Decision, ReceiptOf};
@@ -76,7 +77,18 @@ impl Boot {
 
     /// Whether a machine document names this address. Reads no store.
     pub async fn known_mac(&self, mac: MacAddr) -> bool {
-        self.fleet.index().machine_of_mac(mac).is_some()
+        let index = self.fleet.index();
+        index.machine_of_mac(mac).is_some() || index.reservations().address_for(mac).is_some()
+    }
+
+    /// The address that a machine document reserves for this port. Reads no store.
+    pub fn address_for(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+        self.fleet.index().reservations().address_for(mac)
+    }
+
+    /// The port that a machine document reserves this address for. Reads no store.
+    pub fn reserved_for(&self, address: Ipv4Addr) -> Option<MacAddr> {
+        self.fleet.index().reservations().reserved_for(address)
     }
 
     /// The name of the machine with this address. Reads no store.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use landfall_api::{
-    ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, MachineStatus, Management, Problem, Template,
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Problem,
+    Reservation, Template,
 };
 
 use landfall_machine::{Input, derive, is_open, life::busy};
@@ -237,26 +238,37 @@ impl Documents {
 
     /// What no document can say of itself: its addresses are no other machine's.
     fn check_machine(&self, machine: &Machine) -> Result<(), Problem> {
-        for mac in &machine.spec.identity.macs {
-            if let Some(owner) = self.fleet.index().machine_of_mac(*mac).filter(|owner| *owner != machine.metadata.name)
-            {
-                return Err(Problem::new(ErrorCode::AlreadyExists, format!("{mac} belongs to machine \"{owner}\""))
-                    .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
-                    .hint(format!(
-                        "correct one of the two documents, or delete the other with: landfall delete machines {owner}"
-                    )));
-            }
-        }
-        let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| self.fleet.index().machine_of_uuid(uuid));
-        if let Some(owner) = owner.filter(|owner| *owner != machine.metadata.name) {
-            let message = format!("that SMBIOS UUID belongs to machine \"{owner}\"");
-            return Err(Problem::new(ErrorCode::AlreadyExists, message)
-                .at(format!("Machine/{}: spec.identity.smbiosUuid", machine.metadata.name))
+        let (name, index) = (&machine.metadata.name, self.fleet.index());
+        let refuse = |what: String, owner: &str, field: &str| {
+            Err(Problem::new(ErrorCode::AlreadyExists, format!("{what} machine \"{owner}\""))
+                .at(format!("Machine/{name}: spec.{field}"))
                 .hint(format!(
                     "correct one of the two documents, or delete the other with: landfall delete machines {owner}"
-                )));
+                )))
+        };
+        let reservations = index.reservations();
+        let port = |mac: MacAddr| {
+            let described = index.machine_of_mac(mac);
+            described.or_else(|| reservations.machine_of_port(mac).map(str::to_owned)).filter(|owner| owner != name)
+        };
+        for mac in &machine.spec.identity.macs {
+            if let Some(owner) = port(*mac) {
+                return refuse(format!("{mac} belongs to"), &owner, "identity.macs");
+            }
         }
-        Ok(())
+        for Reservation { mac, address } in &machine.spec.reservations {
+            if let Some(owner) = port(*mac) {
+                return refuse(format!("{mac} belongs to"), &owner, "reservations");
+            }
+            if let Some(owner) = reservations.machine_of_address(*address).filter(|owner| owner != name) {
+                return refuse(format!("{address} is reserved by"), owner, "reservations");
+            }
+        }
+        let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| index.machine_of_uuid(uuid));
+        match owner.filter(|owner| owner != name) {
+            Some(owner) => refuse("that SMBIOS UUID belongs to".to_owned(), &owner, "identity.smbiosUuid"),
+            None => Ok(()),
+        }
     }
 
     /// Its includes, and images whose URL is known before a machine and parameters are.

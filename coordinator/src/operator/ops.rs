@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use landfall_api::ManifestReport;
+use landfall_api::{ManifestReport, SightingList};
 use serde_json::{Value, json};
 
 use super::problem::Refusal;
@@ -44,6 +44,10 @@ pub(super) async fn counted(State(coordinator): State<Arc<Coordinator>>) -> Resu
 
 pub(super) async fn manifests(State(coordinator): State<Arc<Coordinator>>) -> Json<ManifestReport> {
     Json(coordinator.ops.manifests.report())
+}
+
+pub(super) async fn sightings(State(coordinator): State<Arc<Coordinator>>) -> Json<SightingList> {
+    Json(SightingList { items: coordinator.ops.sightings.list(|mac| coordinator.engine.boot().machine_of_mac(mac)) })
 }
 
 /// The routes of `[metrics] listen`: open to every caller of that port, so it is off unless configured.

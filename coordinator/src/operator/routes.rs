@@ -84,6 +84,7 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/workflows/{name}/retry", Operator, "Retry a workflow from its failed action", runs::retry),
         on_get(api("/workflows/{name}/events"), Least(Viewer), "What happened in a workflow", history::of_workflow),
         on_get(api("/workflows/{name}/logs"), Least(Viewer), "Log lines of a workflow", follow::logs),
+        on_get(api("/sightings"), Least(Viewer), "Ports that netbooted and were not served", ops::sightings),
         on_get("/backup".into(), Least(Admin), "All data of the coordinator, in one file", backup::backup),
         on_get(api("/audit"), Least(Admin), "The audit log", access::audit),
         on_get(api("/tokens"), Least(Admin), "List bearer tokens, without their values", access::tokens),

@@ -2,114 +2,19 @@
 //! that are never acknowledged. Memory, leases, transfers and log lines stay bounded, and those who mean it are served.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::besieged::{Dice, LIMIT, MAC, Site, mib};
+use super::cable::{Cable, ask, packet};
 use landfall_boot::tftp::MAX_TRANSFERS;
-use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
 /// Made-up addresses that ask.
 const UNKNOWN: usize = 100_000;
 /// What a flood may cost, however long: the pool, the queue of one socket, the log lines under way.
 const MEMORY: u64 = 32 << 20;
-/// A described machine asks again every second, as firmware does; so often, at most, with ten times to spare.
-const ASKED: usize = 60;
-
-/// Two namespaces with a cable between them: `10.78.0.1` the coordinator's, `10.78.0.2` everybody else's.
-struct Cable {
-    names: [String; 2],
-}
-
-impl Cable {
-    fn new(which: &str) -> Self {
-        let id = std::process::id();
-        let cable = Self { names: ["a", "b"].map(|end| format!("lf-{which}-{id}-{end}")) };
-        let [a, b] = &cable.names;
-        ip(&["netns", "add", a]);
-        ip(&["netns", "add", b]);
-        ip(&["-n", a, "link", "add", "e0", "type", "veth", "peer", "name", "e0", "netns", b]);
-        for (name, address) in [(a, "10.78.0.1/24"), (b, "10.78.0.2/24")] {
-            ip(&["-n", name, "addr", "add", address, "dev", "e0"]);
-            ip(&["-n", name, "link", "set", "lo", "up"]);
-            ip(&["-n", name, "link", "set", "e0", "up"]);
-        }
-        cable
-    }
-
-    /// A socket at the far end: on a DHCP client's port, where answers are broadcast to, or on any.
-    fn client(&self, port: u16) -> UdpSocket {
-        let namespace = std::fs::File::open(format!("/run/netns/{}", self.names[1])).unwrap();
-        // A thread of its own: where it is ends with it, the socket stays.
-        let opened = std::thread::spawn(move || {
-            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
-            socket.set_broadcast(true).unwrap();
-            setsockopt(&socket, sockopt::BindToDevice, &"e0".into()).unwrap();
-            setsockopt(&socket, sockopt::RcvBuf, &(4 << 20)).unwrap();
-            socket
-        });
-        opened.join().unwrap()
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for name in &self.names {
-            // Never made, if the test failed that early.
-            let _status = Command::new("ip").args(["netns", "del", name]).status();
-        }
-    }
-}
-
-fn ip(words: &[&str]) {
-    let output = Command::new("ip").args(words).output().unwrap();
-    assert!(output.status.success(), "ip {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr));
-}
-
-/// A packet of PXE firmware: a discover, or a request for an address.
-fn packet(mac: [u8; 6], xid: u32, wanted: Option<Ipv4Addr>) -> Vec<u8> {
-    let mut packet = vec![0; 240];
-    packet[..4].copy_from_slice(&[1, 1, 6, 0]);
-    packet[4..8].copy_from_slice(&xid.to_be_bytes());
-    packet[10] = 0x80;
-    packet[28..34].copy_from_slice(&mac);
-    packet[236..240].copy_from_slice(&[99, 130, 83, 99]);
-    packet.extend_from_slice(&[53, 1, if wanted.is_some() { 3 } else { 1 }]);
-    packet.extend_from_slice(&[93, 2, 0, 7, 60, 9]);
-    packet.extend_from_slice(b"PXEClient");
-    if let Some(wanted) = wanted {
-        packet.extend_from_slice(&[50, 4]);
-        packet.extend_from_slice(&wanted.octets());
-        packet.extend_from_slice(&[54, 4, 10, 78, 0, 1]);
-    }
-    packet.push(255);
-    packet
-}
-
-/// Asks as the described machine until it is answered: the address in the answer, and how often it asked.
-fn ask(socket: &UdpSocket, xid: u32, wanted: Option<Ipv4Addr>) -> (Ipv4Addr, usize) {
-    let mac = MAC.parse::<landfall_api::MacAddr>().unwrap().0;
-    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    let mut buffer = [0; 1500];
-    for asked in 1..=ASKED {
-        socket.send_to(&packet(mac, xid, wanted), (Ipv4Addr::BROADCAST, 67)).unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(1) {
-            let Ok((n, _)) = socket.recv_from(&mut buffer) else { continue };
-            let reply = &buffer[..n];
-            if n >= 240 && reply[0] == 2 && reply[4..8] == xid.to_be_bytes() && reply[28..34] == mac {
-                return (Ipv4Addr::from([reply[16], reply[17], reply[18], reply[19]]), asked);
-            }
-        }
-    }
-    panic!("a described machine asked {ASKED} times and was never answered")
-}
-
 /// Sends discovers, and requests for every address there is, from made-up machines until the stop.
 fn flood(socket: UdpSocket, stop: Arc<AtomicBool>) -> usize {
     let mut dice = Dice::new(1);
@@ -163,10 +68,10 @@ async fn dhcp(which: &str, mode: &str) -> Option<(String, Site)> {
     let (mut slowest, mut rounds) = (0, 0);
     while !unknown.is_finished() && rounds < 20 {
         rounds += 1;
-        let (offered, asked) = ask(&good, 0xABC0 + rounds, None);
+        let (offered, asked) = ask(&good, MAC, 0xABC0 + rounds, None);
         slowest = slowest.max(asked);
         if full {
-            let (given, asked) = ask(&good, 0xDEF0 + rounds, Some(offered));
+            let (given, asked) = ask(&good, MAC, 0xDEF0 + rounds, Some(offered));
             assert_eq!(given, offered, "an address is given as it was offered");
             slowest = slowest.max(asked);
         }
@@ -182,6 +87,16 @@ async fn dhcp(which: &str, mode: &str) -> Option<(String, Site)> {
         log.lines().count()
     );
     assert!(peak < before + MEMORY, "{} MiB before, {} MiB at most", mib(before), mib(peak));
+    let seen = site.api("GET", "/sightings", &json!({})).await;
+    let seen = seen["items"].as_array().unwrap();
+    assert_eq!(seen.len(), 1024, "what an operator is shown of a flood is bounded");
+    let why = if full {
+        &["unknown machines send more requests", "every address of the subnet's range is taken"][..]
+    } else {
+        &["no machine has this address"]
+    };
+    assert!(why.iter().any(|why| seen[0]["reason"].as_str().unwrap().starts_with(why)), "{}", seen[0]);
+    assert!(seen.iter().all(|one| one["mac"] != MAC), "the described machine was served");
     coordinator.require_sound();
     Some((log, site))
 }

@@ -3,6 +3,7 @@
 mod agent_session;
 mod backup;
 mod besieged;
+mod cable;
 mod disk_full;
 mod flood;
 mod garbage;
@@ -15,5 +16,6 @@ mod permissions_identity;
 mod permitted;
 mod process;
 mod recorded;
+mod relay;
 mod site;
 mod telemetry;

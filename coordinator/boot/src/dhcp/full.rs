@@ -1,14 +1,16 @@
 //! The full DHCP server's decisions (RFC 2131): the only server of its network, so what it does not know it refuses.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use dhcproto::v4::{DhcpOption, Flags, MessageType};
+use landfall_api::MacAddr;
 
 use super::bootfile::BootServer;
-use super::leases::{Holder, Pool};
+use super::leases::{Holder, Lease, Pool};
 use super::packet::{Client, Request};
 use super::reply::{Destination, Reply};
 use super::{Silence, Standing};
+use crate::policy::Reservations;
 
 /// The lease of an unknown machine: long enough to identify it.
 pub const UNKNOWN_LEASE: Duration = Duration::from_secs(600);
@@ -16,6 +18,8 @@ pub const UNKNOWN_LEASE: Duration = Duration::from_secs(600);
 /// What the server tells its clients about their network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
+    /// An address in it.
+    pub inside: Ipv4Addr,
     /// Option 1.
     pub netmask: Ipv4Addr,
     /// Option 3.
@@ -28,38 +32,95 @@ pub struct Network {
 
 impl Network {
     /// How long this client has its address.
-    fn lease_of(&self, client: Holder) -> Duration {
+    fn lease_of(&self, client: Holder<'_>) -> Duration {
         if client.unknown { self.lease.min(UNKNOWN_LEASE) } else { self.lease }
     }
 
-    /// Whether both addresses are in one subnet of this netmask.
-    pub fn same_subnet(&self, a: Ipv4Addr, b: Ipv4Addr) -> bool {
+    /// Whether the address is in it.
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
         let mask = u32::from(self.netmask);
-        u32::from(a) & mask == u32::from(b) & mask
+        u32::from(address) & mask == u32::from(self.inside) & mask
     }
 
-    /// The subnet's own and its broadcast address, by an address in it: no machine may have either.
-    pub fn reserved(&self, inside: Ipv4Addr) -> [Ipv4Addr; 2] {
-        let mask = u32::from(self.netmask);
-        [Ipv4Addr::from(u32::from(inside) & mask), Ipv4Addr::from(u32::from(inside) | !mask)]
+    /// The subnet's own and its broadcast address: no machine may have either.
+    pub fn ends(&self) -> [Ipv4Addr; 2] {
+        let (mask, inside) = (u32::from(self.netmask), u32::from(self.inside));
+        [Ipv4Addr::from(inside & mask), Ipv4Addr::from(inside | !mask)]
     }
 }
 
-/// Answers a packet that came to port 67, changing the pool accordingly.
+/// A subnet with its addresses.
+#[derive(Debug, Clone)]
+pub struct Subnet {
+    /// What its clients are told.
+    pub network: Network,
+    /// The addresses.
+    pub pool: Pool,
+}
+
+/// Every subnet served: the coordinator's own link, then those behind relays.
+#[derive(Debug, Clone)]
+pub struct Subnets {
+    own: Subnet,
+    relayed: Vec<Subnet>,
+}
+
+impl Subnets {
+    /// The link's, and those behind relays.
+    pub const fn new(own: Subnet, relayed: Vec<Subnet>) -> Self {
+        Self { own, relayed }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Subnet> {
+        std::iter::once(&self.own).chain(&self.relayed)
+    }
+
+    /// Grows whenever [`Subnets::kept`] has changed.
+    pub fn revision(&self) -> u64 {
+        self.all().map(|subnet| subnet.pool.revision()).sum()
+    }
+
+    /// What is to be kept over a restart.
+    pub fn kept(&self) -> BTreeMap<Ipv4Addr, Lease> {
+        self.all().flat_map(|subnet| subnet.pool.kept()).collect()
+    }
+
+    /// Who has the address now, if it is leased.
+    pub fn holder(&self, address: Ipv4Addr, now: u64) -> Option<MacAddr> {
+        self.all().find_map(|subnet| subnet.pool.holder(address, now))
+    }
+
+    /// The client's subnet: the one that its relay names, else the one of its address when it renews, else the link's own.
+    fn of(&mut self, request: &Request) -> Result<&mut Subnet, Silence> {
+        let relay = request.link();
+        let at = relay.or(Some(request.ciaddr).filter(|address| !address.is_unspecified()));
+        if let Some(at) = at
+            && !self.own.network.contains(at)
+        {
+            match self.relayed.iter().position(|subnet| subnet.network.contains(at)) {
+                Some(n) => return Ok(&mut self.relayed[n]),
+                None => relay.map_or(Ok(()), |relay| Err(Silence::Relayed(relay)))?,
+            }
+        }
+        Ok(&mut self.own)
+    }
+}
+
+/// Answers a packet that came to port 67, changing the pool of its subnet accordingly.
 ///
 /// # Errors
 /// [`Silence`] with the reason.
 pub fn answer(
-    request: &Request, standing: Standing, pool: &mut Pool, network: &Network, server: &BootServer, now: u64,
+    request: &Request, standing: Standing, subnets: &mut Subnets, reservations: &dyn Reservations, server: &BootServer,
+    now: u64,
 ) -> Result<Reply, Silence> {
     standing.check()?;
-    if !request.giaddr.is_unspecified() && !network.same_subnet(request.giaddr, server.address) {
-        return Err(Silence::Relayed(request.giaddr));
-    }
-    let client = Holder { mac: request.mac, unknown: standing != Standing::Known };
+    let Subnet { network, pool } = subnets.of(request)?;
+    let client = Holder { mac: request.mac, unknown: standing != Standing::Known, reservations };
     match request.kind {
         MessageType::Discover => {
-            let address = pool.offer(client, request.requested, now).ok_or(Silence::NoAddress)?;
+            let none = |pool: &Pool| pool.reserved(client).map_or(Silence::NoAddress, Silence::ReservedInUse);
+            let address = pool.offer(client, request.requested, now).ok_or_else(|| none(pool))?;
             lease_reply(request, MessageType::Offer, (address, network.lease_of(client)), network, server)
         }
         MessageType::Request => on_request(request, client, pool, network, server, now),
@@ -85,7 +146,7 @@ pub fn answer(
 }
 
 fn on_request(
-    request: &Request, client: Holder, pool: &mut Pool, network: &Network, server: &BootServer, now: u64,
+    request: &Request, client: Holder<'_>, pool: &mut Pool, network: &Network, server: &BootServer, now: u64,
 ) -> Result<Reply, Silence> {
     if let Some(id) = request.server_id
         && id != server.address

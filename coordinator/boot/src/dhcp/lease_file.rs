@@ -83,8 +83,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = LeaseFile::new(dir.path());
         assert_eq!(file.load().unwrap(), BTreeMap::new());
-        let lease =
-            Lease { mac: "52:54:00:00:00:01".parse().unwrap(), state: LeaseState::Bound, until: 7, unknown: true };
+        let lease = Lease {
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            state: LeaseState::Bound,
+            until: 7,
+            unknown: true,
+            reserved: false,
+        };
         let leases = BTreeMap::from([(Ipv4Addr::new(10, 0, 0, 9), lease)]);
         file.save(leases.clone()).unwrap();
         assert_eq!(file.load().unwrap(), leases);

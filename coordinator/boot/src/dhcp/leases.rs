@@ -9,6 +9,9 @@
 //! time is used up; and whenever the process or the power fails, no lease ends earlier in the file than its client knows.
 //! The price: after a restart an address that was not renewed stays reserved for one lease time more.
 //!
+//! A machine's document may reserve an address ([`Reservations`]): its port then gets that one and no other, also outside of the
+//! range, and no other client gets it. Who has it when it is reserved is asked to leave at the next renewal.
+//!
 //! Unknown machines (served with `dhcp.discovery`) hold at most half of the range, and an offer to them is withdrawn
 //! for a described machine: so forged Ethernet addresses lock no machine out.
 
@@ -19,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::config::AddressRange;
+use crate::policy::Reservations;
 
 /// An unused offer is free again after this.
 pub const OFFER_LIFE: Duration = Duration::from_secs(60);
@@ -51,15 +55,20 @@ pub struct Lease {
     /// No document described the machine when the address was leased.
     #[serde(rename = "stranger", default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
+    /// A document reserved the address for it, so that it need not be in the range.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserved: bool,
 }
 
 /// The client that requests an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
+#[derive(Clone, Copy)]
+pub struct Holder<'r> {
     /// Its Ethernet address.
     pub mac: MacAddr,
     /// No document describes it.
     pub unknown: bool,
+    /// What is reserved.
+    pub reservations: &'r dyn Reservations,
 }
 
 /// Why a range cannot be used.
@@ -72,6 +81,8 @@ pub struct RangeError(String);
 pub struct Pool {
     first: u32,
     count: u32,
+    /// The first and last address that may be reserved.
+    subnet: (u32, u32),
     excluded: Vec<Ipv4Addr>,
     leases: BTreeMap<Ipv4Addr, Lease>,
     by_mac: BTreeMap<MacAddr, Ipv4Addr>,
@@ -94,6 +105,7 @@ impl Pool {
         Ok(Self {
             first,
             count: width + 1,
+            subnet: (first, u32::from(range.last)),
             excluded,
             leases: BTreeMap::new(),
             by_mac: BTreeMap::new(),
@@ -102,12 +114,20 @@ impl Pool {
         })
     }
 
-    /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out. None ends later than
+    /// The same pool; addresses of the whole subnet may be reserved.
+    #[must_use]
+    pub fn within(self, netmask: Ipv4Addr) -> Self {
+        let mask = u32::from(netmask);
+        Self { subnet: (self.first & mask, self.first | !mask), ..self }
+    }
+
+    /// Takes in kept leases. Those outside the range that were not reserved, or contradicting an earlier one, are left out. None ends later than
     /// `latest`: one that does is of a time at which the clock was ahead, and would keep its address for as long.
     pub fn restore(&mut self, kept: impl IntoIterator<Item = (Ipv4Addr, Lease)>, latest: u64) {
         for (address, lease) in kept {
             let lease = Lease { until: lease.until.min(latest), ..lease };
-            if !self.usable(address) || self.leases.contains_key(&address) {
+            let fits = self.usable(address) || lease.reserved && self.reservable(address);
+            if !fits || self.leases.contains_key(&address) {
                 continue;
             }
             if lease.state != LeaseState::Declined {
@@ -131,10 +151,27 @@ impl Pool {
         self.revision
     }
 
-    /// Whether the address may be given out at all.
+    /// Whether the address may be given out without a reservation.
     pub fn usable(&self, address: Ipv4Addr) -> bool {
         let offset = u32::from(address).wrapping_sub(self.first);
         offset < self.count && !self.excluded.contains(&address)
+    }
+
+    fn reservable(&self, address: Ipv4Addr) -> bool {
+        (self.subnet.0..=self.subnet.1).contains(&u32::from(address)) && !self.excluded.contains(&address)
+    }
+
+    /// The address reserved for this client, if this subnet can give it.
+    pub fn reserved(&self, client: Holder<'_>) -> Option<Ipv4Addr> {
+        client.reservations.address_for(client.mac).filter(|address| self.reservable(*address))
+    }
+
+    /// Whether the address may be this client's at all.
+    fn suits(&self, client: Holder<'_>, address: Ipv4Addr) -> bool {
+        match self.reserved(client) {
+            Some(reserved) => reserved == address,
+            None => self.usable(address) && client.reservations.reserved_for(address).is_none(),
+        }
     }
 
     /// Who has the address now, if it is leased.
@@ -143,11 +180,11 @@ impl Pool {
         (lease.state == LeaseState::Bound && lease.until > now).then_some(lease.mac)
     }
 
-    /// The address this client would get: its own, else the one its hash points at, else the next free one. Reserves it for
-    /// [`OFFER_LIFE`]. `None` when every address that it may have is taken.
-    pub fn offer(&mut self, client: Holder, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
+    /// The address this client would get: the one reserved for it, else its own, else the one its hash points at, else the next
+    /// free one. Keeps it for [`OFFER_LIFE`]. `None` when every address that it may have is taken.
+    pub fn offer(&mut self, client: Holder<'_>, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
         let until = now + OFFER_LIFE.as_secs();
-        if let Some(address) = self.by_mac.get(&client.mac).copied() {
+        if let Some(address) = self.by_mac.get(&client.mac).copied().filter(|address| self.suits(client, *address)) {
             // A bound lease stays bound: a machine that restarts discovers anew while its lease runs.
             let lease = self.leases.get(&address).copied()?;
             if lease.state == LeaseState::Offered || lease.until <= now {
@@ -155,16 +192,21 @@ impl Pool {
             }
             return Some(address);
         }
+        if let Some(address) = self.reserved(client) {
+            let offered = self.leases.get(&address).is_some_and(|lease| lease.state == LeaseState::Offered);
+            let free = offered || self.free(address, now);
+            return free.then(|| self.set(address, client, LeaseState::Offered, until)).map(|()| address);
+        }
         if client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
             return None;
         }
         let start = hash(client.mac) % self.count;
         let by_hash = (0..self.count).map(|i| Ipv4Addr::from(self.first + (start + i) % self.count));
-        let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now));
+        let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now) && self.suits(client, *a));
         let address = match free {
             Some(address) => address,
             None if client.unknown => return None,
-            None => self.offered_to_an_unknown()?,
+            None => self.offered_to_an_unknown(client)?,
         };
         self.set(address, client, LeaseState::Offered, until);
         Some(address)
@@ -172,9 +214,9 @@ impl Pool {
 
     /// Gives the address to the client until `now + life`, if it is the client's or free. The client's other address, if it
     /// had one, becomes free. Says whether it was given.
-    pub fn bind(&mut self, client: Holder, address: Ipv4Addr, life: Duration, now: u64) -> bool {
+    pub fn bind(&mut self, client: Holder<'_>, address: Ipv4Addr, life: Duration, now: u64) -> bool {
         let own = self.by_mac.get(&client.mac) == Some(&address);
-        if !own && !self.free(address, now) {
+        if !self.suits(client, address) || !own && !self.free(address, now) {
             return false;
         }
         if !own && client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
@@ -182,7 +224,7 @@ impl Pool {
         }
         let until = now + life.as_secs();
         self.set(address, client, LeaseState::Bound, until);
-        let lease = Lease { mac: client.mac, state: LeaseState::Bound, until, unknown: client.unknown };
+        let Some(lease) = self.leases.get(&address).copied() else { return false };
         let covers = |kept: &Lease| Lease { until, ..*kept } == lease && kept.until >= until;
         if !self.kept.get(&address).is_some_and(covers) {
             self.keep(address, Lease { until: until + life.as_secs(), ..lease });
@@ -202,9 +244,12 @@ impl Pool {
     }
 
     /// The address that was first offered to an unknown machine.
-    fn offered_to_an_unknown(&self) -> Option<Ipv4Addr> {
+    fn offered_to_an_unknown(&self, client: Holder<'_>) -> Option<Ipv4Addr> {
         let offered = self.leases.iter().filter(|(_, l)| l.unknown && l.state == LeaseState::Offered);
-        offered.min_by_key(|(_, l)| l.until).map(|(address, _)| *address)
+        offered
+            .filter(|(address, _)| self.suits(client, **address))
+            .min_by_key(|(_, l)| l.until)
+            .map(|(address, _)| *address)
     }
 
     /// Takes an offer back that the client did not choose.
@@ -235,26 +280,28 @@ impl Pool {
         }
         self.by_mac.remove(&mac);
         let until = now + DECLINED_LIFE.as_secs();
-        let unknown = self.leases.get(&address).is_some_and(|l| l.unknown);
-        let declined = Lease { mac, state: LeaseState::Declined, until, unknown };
+        let Some(lease) = self.leases.get(&address).copied() else { return false };
+        let declined = Lease { state: LeaseState::Declined, until, ..lease };
         self.leases.insert(address, declined);
         self.keep(address, declined);
         true
     }
 
     fn free(&self, address: Ipv4Addr, now: u64) -> bool {
-        self.usable(address) && self.leases.get(&address).is_none_or(|l| l.until <= now)
+        self.leases.get(&address).is_none_or(|l| l.until <= now)
     }
 
     /// Keeps both maps in step: one address a client, one client an address.
-    fn set(&mut self, address: Ipv4Addr, Holder { mac, unknown }: Holder, state: LeaseState, until: u64) {
+    fn set(&mut self, address: Ipv4Addr, client: Holder<'_>, state: LeaseState, until: u64) {
+        let Holder { mac, unknown, .. } = client;
+        let reserved = self.reserved(client) == Some(address);
         if let Some(old) = self.by_mac.insert(mac, address)
             && old != address
         {
             self.leases.remove(&old);
             self.forget(old);
         }
-        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, unknown })
+        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, unknown, reserved })
             && before.mac != mac
             && self.by_mac.get(&before.mac) == Some(&address)
         {
@@ -296,12 +343,26 @@ mod tests {
         MacAddr([0x52, 0x54, 0, 0, 0, n])
     }
 
-    fn known(n: u8) -> Holder {
-        Holder { mac: mac(n), unknown: false }
+    /// The last octet of each reserved address, by that of the port.
+    struct Reserved(&'static [(u8, u8)]);
+
+    impl Reservations for Reserved {
+        fn address_for(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+            let found = self.0.iter().find(|(port, _)| *port == mac.0[5])?;
+            Some(Ipv4Addr::new(10, 0, 0, found.1))
+        }
+        fn reserved_for(&self, address: Ipv4Addr) -> Option<MacAddr> {
+            let found = self.0.iter().find(|(_, last)| Ipv4Addr::new(10, 0, 0, *last) == address)?;
+            Some(mac(found.0))
+        }
     }
 
-    fn unknown(n: u8) -> Holder {
-        Holder { mac: mac(n), unknown: true }
+    fn known(n: u8) -> Holder<'static> {
+        Holder { mac: mac(n), unknown: false, reservations: &Reserved(&[]) }
+    }
+
+    fn unknown(n: u8) -> Holder<'static> {
+        Holder { unknown: true, ..known(n) }
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -342,6 +403,37 @@ mod tests {
         assert!(!pool.decline(mac(2), address, 1), "only its holder may decline it");
         assert!(pool.decline(mac(1), address, 1));
         assert_ne!(pool.offer(known(1), Some(address), 2).unwrap(), address);
+    }
+
+    #[test]
+    fn a_reserved_address_is_its_ports_alone() {
+        let mut pool = pool(20).within(Ipv4Addr::new(255, 255, 255, 0));
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        // Before anything is reserved, port 2 gets .15, and port 1 has another lease.
+        assert_eq!(pool.offer(known(2), Some(address(15)), 0), Some(address(15)));
+        assert!(pool.bind(known(2), address(15), HOUR, 0));
+        assert!(pool.bind(known(1), address(16), HOUR, 0));
+        // Reserved: one in the range, one outside, one that is excluded.
+        let reserved = &Reserved(&[(1, 15), (3, 200), (4, 11)]);
+        let of = |n| Holder { reservations: reserved, ..known(n) };
+        assert_eq!(pool.offer(of(1), None, 1), None, "port 2 still has it");
+        assert!(!pool.bind(of(1), address(16), HOUR, 1), "and its old one is its own no more");
+        assert!(!pool.bind(of(2), address(15), HOUR, 2), "which it learns when it renews");
+        let moved = pool.offer(of(2), Some(address(15)), 2).unwrap();
+        assert_ne!(moved, address(15));
+        assert_eq!(pool.offer(of(1), None, 3), Some(address(15)));
+        assert!(pool.bind(of(1), address(15), HOUR, 3));
+        assert_eq!(pool.offer(of(3), None, 3), Some(address(200)));
+        assert!(pool.bind(of(3), address(200), HOUR, 3));
+        let dynamic = pool.offer(of(4), None, 3).unwrap();
+        assert!(pool.usable(dynamic), "an excluded address is not given, reserved or not");
+        let all: Vec<_> = (20..40).filter_map(|n| pool.offer(of(n), Some(address(200)), 4)).collect();
+        assert!(!all.contains(&address(200)) && !all.contains(&address(15)), "{all:?}");
+        // After a restart the machine with the address outside of the range is still known by it.
+        let mut after = self::pool(20).within(Ipv4Addr::new(255, 255, 255, 0));
+        after.restore(pool.kept(), u64::MAX);
+        assert_eq!((after.holder(address(200), 5), after.holder(address(15), 5)), (Some(mac(3)), Some(mac(1))));
+        assert!(!after.bind(known(3), address(200), HOUR, 6), "without its reservation it goes back into the range");
     }
 
     #[test]
@@ -390,23 +482,28 @@ mod tests {
     proptest! {
         /// Whatever clients do, no two hold one address, none holds two, and none holds one outside the range.
         #[test]
-        fn leases_never_conflict(steps in prop::collection::vec((0u8..6, 1u8..12, 5u8..25, 0u64..5000), 1..200)) {
-            let mut pool = pool(18);
+        fn leases_never_conflict(steps in prop::collection::vec((0u8..6, 1u8..12, prop_oneof![5u8..25, Just(40)], 0u64..5000), 1..200)) {
+            let mut pool = pool(18).within(Ipv4Addr::new(255, 255, 255, 0));
             let mut now = 0;
             let mut bound: BTreeMap<MacAddr, (Ipv4Addr, u64)> = BTreeMap::new();
             let mut file = BTreeMap::new();
             for (what, who, last, wait) in steps {
                 now += wait;
                 let (mac, address) = (mac(who), Ipv4Addr::new(10, 0, 0, last));
-                let client = Holder { mac, unknown: who > 3 };
+                // Port 5 is unknown, and described later by a document that reserves an address.
+                let reservations = &Reserved(if now < 9000 { &[(1, 13), (2, 40)] } else { &[(2, 13), (5, 14)] });
+                let client = Holder { mac, unknown: who > 3, reservations };
                 let revision = pool.revision();
                 match what {
-                    0 => { pool.offer(client, Some(address), now); }
+                    // One that is offered another address has left its own: it starts anew.
+                    0 => if let Some(address) = pool.offer(client, Some(address), now) {
+                        bound.retain(|holder, (held, _)| *holder != mac || *held == address);
+                    },
                     1 | 2 => if pool.bind(client, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
                     3 => if pool.release(mac, address) { bound.remove(&mac); },
                     4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
                     _ => {
-                        pool = self::pool(18);
+                        pool = self::pool(18).within(Ipv4Addr::new(255, 255, 255, 0));
                         pool.restore(file.clone(), u64::MAX);
                     }
                 }
@@ -421,7 +518,7 @@ mod tests {
                 }
                 let mut seen = BTreeMap::new();
                 for (mac, (address, _)) in &bound {
-                    prop_assert!(pool.usable(*address));
+                    prop_assert!(pool.usable(*address) || *address == Ipv4Addr::new(10, 0, 0, 40));
                     prop_assert_eq!(pool.holder(*address, now), Some(*mac));
                     prop_assert!(seen.insert(*address, *mac).is_none());
                 }

@@ -67,11 +67,17 @@ pub enum Silence {
     #[error("netboots, but states no architecture (option 93)")]
     NoArchitecture,
     /// The relay is in a subnet that there is no range for.
-    #[error("relayed by {0}, which is outside the subnet that dhcp.range serves")]
+    #[error("relayed from the subnet of {0}, which has no range; add it to [[dhcp.subnets]]")]
     Relayed(Ipv4Addr),
     /// Every address is taken.
-    #[error("every address of dhcp.range is taken; widen it")]
+    #[error("every address of the subnet's range is taken; widen it")]
     NoAddress,
+    /// The address reserved for it is another host's.
+    #[error(
+        "the address {0} is reserved for it, and another host still has it: wait for the end of that lease, or restart \
+            that host"
+    )]
+    ReservedInUse(Ipv4Addr),
     /// The reply does not fit its fields.
     #[error("the boot URL is longer than DHCP's 127 bytes")]
     UrlTooLong,

@@ -13,6 +13,8 @@ use super::Silence;
 /// Header of 236 bytes and the magic cookie of RFC 2131.
 const MIN_PACKET: usize = 240;
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
+/// Sub-option of option 82 (RFC 3527).
+const LINK_SELECTION: u8 = 5;
 
 /// Who is asking, from options 60 and 77.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,20 @@ impl Request {
             client_id,
             relay_info,
         })
+    }
+
+    /// The link that a relay says the client is on: the link selection of option 82 (RFC 3527), else the relay's own address there.
+    pub fn link(&self) -> Option<Ipv4Addr> {
+        let mut rest = self.relay_info.as_deref().unwrap_or_default();
+        while let [code, length, after @ ..] = rest
+            && let Some((value, next)) = after.split_at_checked(usize::from(*length))
+        {
+            if *code == LINK_SELECTION && !self.giaddr.is_unspecified() {
+                return address(value);
+            }
+            rest = next;
+        }
+        Some(self.giaddr).filter(|relay| !relay.is_unspecified())
     }
 
     /// The word used in the log for option 53.

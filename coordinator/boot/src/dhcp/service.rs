@@ -1,6 +1,6 @@
 //! The sockets around the decisions: receive, look up, decide, keep, answer, log.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use tokio::{net::UdpSocket, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::bootfile::{ARM64_LOADER, BootServer};
-use super::full::{self, Network};
+use super::full::{self, Network, Subnet, Subnets};
 use super::lease_file::LeaseFile;
 use super::leases::{DECLINED_LIFE, Pool};
 #[cfg(test)]
@@ -20,10 +20,8 @@ use super::reply::Reply;
 use super::rival::Rival;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
 use super::{DhcpError, LOOKUP_LIMIT, Silence, Standing, UNKNOWN_A_SECOND, probe, proxy};
-#[cfg(test)]
-use crate::config::AddressRange;
-use crate::config::{Config, DhcpMode};
-use crate::policy::BootPolicy;
+use crate::config::{AddressRange, Config, DhcpMode, SubnetConfig};
+use crate::policy::{BootPolicy, Service, Unserved};
 use landfall_edge::gate::Limiter;
 use landfall_edge::metrics::metrics;
 
@@ -36,7 +34,7 @@ const MAX_PACKET: usize = 1500;
 /// The addresses that the full server has leased, shared with code that looks up the holder of one.
 #[derive(Debug, Clone)]
 pub struct Leases {
-    pool: Arc<Mutex<Pool>>,
+    subnets: Arc<Mutex<Subnets>>,
     clock: Clock,
 }
 
@@ -66,11 +64,19 @@ impl Leases {
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(given: [(Ipv4Addr, MacAddr); N]) -> Self {
         let clock = Clock::start();
-        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: clock.now() + 3600, unknown: false };
+        let until = clock.now() + 3600;
+        let lease = |mac| Lease { mac, state: LeaseState::Bound, until, unknown: false, reserved: false };
         let range = AddressRange { first: Ipv4Addr::new(10, 77, 0, 1), last: Ipv4Addr::new(10, 77, 0, 254) };
         let mut pool = Pool::new(range, Vec::new()).expect("254 addresses are few");
         pool.restore(given.map(|(address, mac)| (address, lease(mac))), u64::MAX);
-        Self { pool: Arc::new(Mutex::new(pool)), clock }
+        let network = Network {
+            inside: range.first,
+            netmask: Ipv4Addr::new(255, 255, 255, 0),
+            router: None,
+            dns: Vec::new(),
+            lease: std::time::Duration::from_secs(3600),
+        };
+        Self { subnets: Arc::new(Mutex::new(Subnets::new(Subnet { network, pool }, Vec::new()))), clock }
     }
 
     /// The Ethernet address that holds this address now.
@@ -78,15 +84,15 @@ impl Leases {
         self.lock().holder(address, self.clock.now())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        // Every change of the pool is complete in itself: a panic elsewhere leaves nothing half done.
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Subnets> {
+        // Every change of a pool is complete in itself: a panic elsewhere leaves nothing half done.
+        self.subnets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum Mode {
     Proxy,
-    Full { leases: Leases, network: Network, file: LeaseFile },
+    Full { leases: Leases, file: LeaseFile },
 }
 
 /// A DHCP service that listens, and answers once [`DhcpService::run`] is polled.
@@ -193,8 +199,18 @@ impl DhcpService {
             Err(reason) => Err(reason),
         };
         match outcome {
-            Ok(reply) => self.send(&request, &reply, from, port).await,
+            Ok(reply) => {
+                // An ordinary client has no boot file, and one that has a lease may still have none.
+                match self.server.boot_file(&request).err().filter(|reason| is_shown(&request, reason)) {
+                    Some(reason) => self.policy.unserved(unserved(&request, &reason)),
+                    None => self.policy.served(request.mac, Service::Dhcp),
+                }
+                self.send(&request, &reply, from, port).await;
+            }
             Err(reason) => {
+                if is_shown(&request, &reason) {
+                    self.policy.unserved(unserved(&request, &reason));
+                }
                 metrics().dhcp_unanswered.add(1);
                 if let (Mode::Full { .. }, Silence::OtherServer(server)) = (&self.mode, &reason) {
                     self.rival.chosen(*server, &self.interface);
@@ -224,13 +240,13 @@ impl DhcpService {
         match &self.mode {
             _ if port == PXE_PORT => proxy::answer_4011(request, standing, &self.server),
             Mode::Proxy => proxy::answer_67(request, standing, &self.server),
-            Mode::Full { leases, network, file } => {
+            Mode::Full { leases, file } => {
                 let (outcome, kept) = {
-                    let mut pool = leases.lock();
-                    let before = pool.revision();
+                    let mut subnets = leases.lock();
+                    let before = subnets.revision();
                     let now = leases.clock.now();
-                    let outcome = full::answer(request, standing, &mut pool, network, &self.server, now);
-                    (outcome, (pool.revision() != before).then(|| pool.kept()))
+                    let outcome = full::answer(request, standing, &mut subnets, &*self.policy, &self.server, now);
+                    (outcome, (subnets.revision() != before).then(|| subnets.kept()))
                 };
                 if let Some(kept) = kept {
                     save(file.clone(), kept).await;
@@ -266,35 +282,59 @@ impl DhcpService {
 }
 
 fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
-    let invalid = |key, what: String, hint| DhcpError::Config { key, what, hint };
-    let range = config
-        .dhcp
-        .range
-        .ok_or_else(|| invalid("dhcp.range", "is missing".to_owned(), "write one such as 10.77.0.100-10.77.0.199"))?;
-    let network = Network {
-        netmask: config.dhcp.netmask,
-        router: config.dhcp.router,
-        dns: config.dhcp.dns.clone(),
-        lease: config.dhcp.lease.get(),
+    let dhcp = &config.dhcp;
+    let missing = || invalid("dhcp.range", "is missing".to_owned(), "write one such as 10.77.0.100-10.77.0.199");
+    let range = dhcp.range.ok_or_else(missing)?;
+    let network = |inside, netmask, router, dns: &[Ipv4Addr]| {
+        let (dns, lease) = (dns.to_vec(), dhcp.lease.get());
+        Network { inside, netmask, router, dns, lease }
     };
-    for end in [range.first, range.last] {
-        if !network.same_subnet(end, config.advertise) {
-            return Err(invalid(
-                "dhcp.range",
-                format!("{end} is not in the subnet of advertise ({}/{})", config.advertise, config.dhcp.netmask),
-                "machines must reach the coordinator directly: correct dhcp.range, dhcp.netmask or advertise",
-            ));
-        }
+    let link = network(config.advertise, dhcp.netmask, dhcp.router, &dhcp.dns);
+    if let Some(end) = [range.first, range.last].into_iter().find(|end| !link.contains(*end)) {
+        return Err(invalid(
+            "dhcp.range",
+            format!("{end} is not in the subnet of advertise ({}/{})", config.advertise, dhcp.netmask),
+            "correct dhcp.range, dhcp.netmask or advertise; subnets behind a relay stand in [[dhcp.subnets]]",
+        ));
     }
-    let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain([config.advertise]);
-    let mut pool = Pool::new(range, taken.chain(network.reserved(range.first)).collect())
-        .map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;
+    let mut all = vec![(range, link)];
+    for subnet in &dhcp.subnets {
+        let SubnetConfig { range, netmask, router, dns } = subnet;
+        let network = network(range.first, *netmask, Some(*router), dns.as_ref().unwrap_or(&dhcp.dns));
+        if let Some(address) = [range.last, *router].into_iter().find(|address| !network.contains(*address)) {
+            let what = format!("{address} is not in the subnet of {}/{netmask}", range.first);
+            return Err(invalid("dhcp.subnets", what, "range and router are in one subnet: correct them, or netmask"));
+        }
+        let meets = |other: &Network| network.contains(other.inside) || other.contains(network.inside);
+        if let Some((_, other)) = all.iter().find(|(_, other)| meets(other)) {
+            let what = format!("the subnet of {}/{netmask} overlaps with that of {}", range.first, other.inside);
+            return Err(invalid("dhcp.subnets", what, "each subnet has one entry, and the coordinator's own has none"));
+        }
+        all.push((*range, network));
+    }
     let file = LeaseFile::new(&config.data_dir);
     let kept = file.load().map_err(|source| DhcpError::Leases { path: file.path().to_owned(), source })?;
     let clock = Clock::start();
-    // A lease is kept for twice its time at most, see `Pool::bind`.
-    pool.restore(kept, clock.now() + 2 * network.lease.as_secs().max(DECLINED_LIFE.as_secs()));
-    Ok(Mode::Full { leases: Leases { pool: Arc::new(Mutex::new(pool)), clock }, network, file })
+    let filled = |(range, network): (AddressRange, Network)| {
+        let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain([config.advertise]);
+        let pool = Pool::new(range, taken.chain(network.ends()).collect());
+        let pool = pool.map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;
+        let mut pool = pool.within(network.netmask);
+        // A lease is kept for twice its time at most, see `Pool::bind`.
+        let latest = clock.now() + 2 * network.lease.as_secs().max(DECLINED_LIFE.as_secs());
+        pool.restore(kept.iter().map(|(address, lease)| (*address, *lease)), latest);
+        Ok(Subnet { network, pool })
+    };
+    let mut subnets = all.into_iter().map(filled).collect::<Result<Vec<_>, _>>()?.into_iter();
+    let own = subnets.next().ok_or_else(missing)?;
+    Ok(Mode::Full {
+        leases: Leases { subnets: Arc::new(Mutex::new(Subnets::new(own, subnets.collect()))), clock },
+        file,
+    })
+}
+
+const fn invalid(key: &'static str, what: String, hint: &'static str) -> DhcpError {
+    DhcpError::Config { key, what, hint }
 }
 
 /// Off the async threads, and before the client gets its answer. A full disk must not lock every machine out: the address comes
@@ -307,10 +347,26 @@ async fn save(file: LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super:
     }
 }
 
+/// Whether an operator wants to see it. On a network with ordinary clients theirs is the bulk, and none of it is about us.
+fn is_shown(request: &Request, reason: &Silence) -> bool {
+    request.client != Client::Ordinary && !matches!(reason, Silence::OtherServer(_) | Silence::Kind)
+}
+
+fn unserved(request: &Request, reason: &Silence) -> Unserved {
+    let from = [request.giaddr, request.ciaddr].into_iter().find(|address| !address.is_unspecified());
+    Unserved {
+        mac: request.mac,
+        service: Service::Dhcp,
+        client: request.client.as_str(),
+        from: from.map(IpAddr::V4),
+        unknown: *reason == Silence::UnknownMachine,
+        reason: reason.to_string(),
+    }
+}
+
 fn log_silence(request: &Request, reason: &Silence, port: u16) {
     let (kind, mac, client) = (request.kind_str(), request.mac, request.client);
-    // On a network with ordinary clients theirs is the bulk, and none of it is about us.
-    if client == Client::Ordinary || matches!(reason, Silence::OtherServer(_) | Silence::Kind) {
+    if !is_shown(request, reason) {
         tracing::debug!(service = "dhcp", kind, %mac, client = client.as_str(), port, answer = "none", %reason);
     } else if let Some(left_out) = LINES.step() {
         tracing::info!(

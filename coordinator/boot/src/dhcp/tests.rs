@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use dhcproto::v4::{self, DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Encodable, Encoder};
+use landfall_api::MacAddr;
 use proptest::prelude::*;
 
 use super::bootfile::BootServer;
-use super::full::{Network, answer};
+use super::full::{Network, Subnet, Subnets, answer};
 use super::leases::Pool;
 use super::packet::{Client, Request};
 use super::proxy::{answer_67, answer_4011};
 use super::reply::{Destination, Reply};
 use super::*;
 use crate::config::AddressRange;
+use crate::policy::Reservations;
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -26,13 +28,16 @@ fn server() -> BootServer {
     BootServer { address: OWN, http_port: 7480, arm64: false, uki: false }
 }
 
-fn network() -> Network {
-    Network { netmask: Ipv4Addr::new(255, 255, 255, 0), router: None, dns: vec![], lease: Duration::from_secs(3600) }
+/// Of 100 to 199 in that /24.
+fn subnet(third: u8, router: Option<Ipv4Addr>) -> Subnet {
+    let (inside, netmask) = (Ipv4Addr::new(10, 77, third, 100), Ipv4Addr::new(255, 255, 255, 0));
+    let range = AddressRange { first: inside, last: Ipv4Addr::new(10, 77, third, 199) };
+    let network = Network { inside, netmask, router, dns: vec![], lease: Duration::from_secs(3600) };
+    Subnet { network, pool: Pool::new(range, vec![OWN]).unwrap().within(netmask) }
 }
 
-fn pool() -> Pool {
-    let range = AddressRange { first: Ipv4Addr::new(10, 77, 0, 100), last: Ipv4Addr::new(10, 77, 0, 199) };
-    Pool::new(range, vec![OWN]).unwrap()
+fn subnets() -> Subnets {
+    Subnets::new(subnet(0, None), vec![])
 }
 
 /// A client's packet under construction.
@@ -217,7 +222,7 @@ fn unknown_machines_get_answers_only_with_discovery() {
             if kind != MessageType::Inform {
                 assert_eq!(answer_67(&packet, standing, &server()).is_err(), silent);
             }
-            let full = answer(&packet, standing, &mut pool(), &network(), &server(), 0);
+            let full = answer(&packet, standing, &mut subnets(), &(), &server(), 0);
             assert_eq!(full == Err(Silence::UnknownMachine), silent);
         }
     }
@@ -225,18 +230,18 @@ fn unknown_machines_get_answers_only_with_discovery() {
 
 #[test]
 fn all_boot_stages_of_a_machine_get_one_address() {
-    let (mut pool, network, server) = (pool(), network(), server());
+    let (mut subnets, server) = (subnets(), server());
     let mut addresses = vec![];
     let clients: [fn(MessageType) -> Packet; 3] =
         [|kind| Packet::pxe(kind, "PXEClient", 7), Packet::ipxe, |kind| Packet::new(kind).raw(61, b"\xffagent")];
     for client in clients {
         let offer =
-            answer(&client(MessageType::Discover).parse(), Standing::Known, &mut pool, &network, &server, 0).unwrap();
+            answer(&client(MessageType::Discover).parse(), Standing::Known, &mut subnets, &(), &server, 0).unwrap();
         let address = offer.message.yiaddr();
         let request = client(MessageType::Request)
             .with(DhcpOption::ServerIdentifier(OWN))
             .with(DhcpOption::RequestedIpAddress(address));
-        let ack = answer(&request.parse(), Standing::Known, &mut pool, &network, &server, 0).unwrap();
+        let ack = answer(&request.parse(), Standing::Known, &mut subnets, &(), &server, 0).unwrap();
         assert_eq!((ack.kind_str(), ack.message.yiaddr(), ack.to), ("ack", address, Destination::Broadcast));
         assert_eq!(raw(&ack, 51), Some(3600u32.to_be_bytes().to_vec()));
         assert_eq!(raw(&ack, 61), request.parse().client_id);
@@ -251,8 +256,8 @@ fn all_boot_stages_of_a_machine_get_one_address() {
 
 #[test]
 fn wrong_addresses_are_refused_and_renewals_answered_to_the_client() {
-    let (mut pool, network, server) = (pool(), network(), server());
-    let mut ask = |packet: Packet| answer(&packet.parse(), Standing::Known, &mut pool, &network, &server, 0);
+    let (mut subnets, server) = (subnets(), server());
+    let mut ask = |packet: Packet| answer(&packet.parse(), Standing::Known, &mut subnets, &(), &server, 0);
     let from = |address: [u8; 4]| {
         Packet::new(MessageType::Request).header(|m| {
             m.set_ciaddr(address);
@@ -290,7 +295,7 @@ fn relays_are_answered_and_strange_subnets_are_not() {
     };
     let near = relayed([10, 77, 0, 3]).parse();
     for reply in [
-        answer(&near, Standing::Known, &mut pool(), &network(), &server(), 0).unwrap(),
+        answer(&near, Standing::Known, &mut subnets(), &(), &server(), 0).unwrap(),
         answer_67(&near, Standing::Known, &server()).unwrap(),
     ] {
         assert_eq!(
@@ -305,12 +310,67 @@ fn relays_are_answered_and_strange_subnets_are_not() {
     let far = relayed([10, 78, 0, 3]).parse();
     let relay = Ipv4Addr::new(10, 78, 0, 3);
     assert_eq!(
-        answer(&far, Standing::Known, &mut pool(), &network(), &server(), 0),
+        answer(&far, Standing::Known, &mut subnets(), &(), &server(), 0),
         Err(Silence::Relayed(relay)),
         "no range for that subnet"
     );
     let offer = answer_67(&far, Standing::Known, &server()).expect("a proxy gives no addresses");
     assert!(offer.message.flags().broadcast(), "there is no address to which the relay could send it");
+}
+
+#[test]
+fn a_relayed_subnet_has_its_own_range_and_router() {
+    let router = Ipv4Addr::new(10, 77, 9, 1);
+    let mut subnets = Subnets::new(subnet(0, None), vec![subnet(9, Some(router))]);
+    let mut ask = |packet: Packet| answer(&packet.parse(), Standing::Known, &mut subnets, &(), &server(), 0);
+    let through = |packet: Packet, relay: [u8; 4], info: &[u8]| {
+        packet.raw(82, info).header(|m| {
+            m.set_giaddr(relay);
+        })
+    };
+    let offer = ask(through(Packet::ipxe(MessageType::Discover), [10, 77, 9, 2], &[1, 1, 0])).unwrap();
+    let address = offer.message.yiaddr();
+    assert_eq!(address.octets()[..3], [10, 77, 9]);
+    assert_eq!(raw(&offer, 3), Some(router.octets().to_vec()));
+    assert_eq!(offer.message.siaddr(), OWN);
+    let chosen = Packet::ipxe(MessageType::Request).with(DhcpOption::RequestedIpAddress(address));
+    assert_eq!(ask(through(chosen, [10, 77, 9, 2], &[])).unwrap().kind_str(), "ack");
+    // It renews without the relay.
+    let renewal = |address: Ipv4Addr| {
+        Packet::new(MessageType::Request).header(|m| {
+            m.set_ciaddr(address);
+        })
+    };
+    let ack = ask(renewal(address)).unwrap();
+    assert_eq!((ack.kind_str(), ack.message.yiaddr(), ack.to), ("ack", address, Destination::Client(address)));
+    let elsewhere = Ipv4Addr::new(10, 99, 0, 7);
+    assert_eq!(ask(renewal(elsewhere)).unwrap().kind_str(), "nak", "an address of no subnet");
+    // The relay's address is one of a management network; the link that it names decides (RFC 3527).
+    let linked = through(Packet::ipxe(MessageType::Discover), [192, 0, 2, 9], &[1, 1, 7, 5, 4, 10, 77, 9, 0]);
+    assert_eq!(ask(linked).unwrap().message.yiaddr(), address);
+    let own = ask(Packet::ipxe(MessageType::Discover)).unwrap();
+    assert_eq!((own.message.yiaddr().octets()[2], raw(&own, 3)), (0, None), "on the link itself it gets another");
+}
+
+#[test]
+fn a_reserved_address_in_use_is_named_as_the_reason() {
+    struct One;
+    impl Reservations for One {
+        fn address_for(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+            (mac.0 == MAC).then_some(Ipv4Addr::new(10, 77, 0, 30))
+        }
+        fn reserved_for(&self, address: Ipv4Addr) -> Option<MacAddr> {
+            (address.octets()[3] == 30).then_some(MacAddr(MAC))
+        }
+    }
+    let mut subnets = subnets();
+    let mut ask = |packet: Packet, now| answer(&packet.parse(), Standing::Known, &mut subnets, &One, &server(), now);
+    let reserved = Ipv4Addr::new(10, 77, 0, 30);
+    assert_eq!(ask(Packet::ipxe(MessageType::Discover), 0).unwrap().message.yiaddr(), reserved);
+    let decline = Packet::new(MessageType::Decline).with(DhcpOption::RequestedIpAddress(reserved));
+    assert_eq!(ask(decline, 0), Err(Silence::Kind));
+    assert_eq!(ask(Packet::ipxe(MessageType::Discover), 599), Err(Silence::ReservedInUse(reserved)));
+    assert_eq!(ask(Packet::ipxe(MessageType::Discover), 600).unwrap().message.yiaddr(), reserved);
 }
 
 #[test]
@@ -363,11 +423,11 @@ proptest! {
         bytes.extend_from_slice(&[53, 1, kind]);
         bytes.extend_from_slice(&tail);
         if let Ok(request) = Request::parse(&bytes) {
-            let mut pool = pool();
+            let mut subnets = subnets();
             for reply in [
                 answer_67(&request, Standing::Known, &server()),
                 answer_4011(&request, Standing::Known, &server()),
-                answer(&request, Standing::Known, &mut pool, &network(), &server(), 0),
+                answer(&request, Standing::Known, &mut subnets, &(), &server(), 0),
             ].into_iter().flatten() {
                 prop_assert!(reply.encode().is_ok());
             }

@@ -47,7 +47,7 @@ use self::metadata::Asker;
 use self::own_ipxe::OwnIpxe;
 use self::script::AgentBoot;
 use super::neighbours::{Behind, Neighbours};
-use super::policy::{BootPolicy, Decision};
+use super::policy::{BootPolicy, Decision, Service, Unserved};
 use super::tftp::LOADERS;
 use crate::{arch::Arch, config::BootConfig};
 use landfall_edge::gate::{Limiter, Limiters, MAX_ADDRESSES, Rate};
@@ -154,12 +154,14 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         let again = format!("{}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}", shared.agent.load().http_url);
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
-    let script = match decide(&shared, client, mac, uuid).await {
+    let asks = Asks { mac, client: "ipxe", from: client.map(|client| client.0.ip()) };
+    let script = match decide(&shared, client, &asks, uuid).await {
         Ok(decision) => {
             let image = image_of(arch, &shared.files.load());
             if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
-                tracing::warn!(service = "http", %mac, arch = sent_as(&query.arch), "there is no boot image for the \
-                    machine's architecture, so it boots its own disk; name one in [boot.arm64] if that is it");
+                let arch = sent_as(&query.arch);
+                tracing::warn!(service = "http", %mac, arch, NO_IMAGE);
+                shared.policy.unserved(asks.unserved(&format!("architecture {arch}: {NO_IMAGE}"), false));
             }
             script::render(&decision, mac, image, &shared.agent.load())
         }
@@ -180,11 +182,45 @@ fn for_one(mut response: Response) -> Response {
     response
 }
 
+const NO_IMAGE: &str = "there is no boot image for the machine's architecture, so it boots its own disk; name one in \
+    [boot.arm64] if that is it";
+
+/// A machine that asks what to boot.
+struct Asks {
+    mac: MacAddr,
+    /// What of it asks.
+    client: &'static str,
+    from: Option<IpAddr>,
+}
+
+impl Asks {
+    fn unserved(&self, reason: &str, unknown: bool) -> Unserved {
+        let Self { mac, client, from } = *self;
+        Unserved { mac, service: Service::Http, client, from, unknown, reason: reason.to_owned() }
+    }
+}
+
 /// What the machine boots, or why nothing but its own disk.
 async fn decide(
-    shared: &BootHttp, client: Option<&Client>, mac: MacAddr, uuid: Option<Uuid>,
+    shared: &BootHttp, client: Option<&Client>, asks: &Asks, uuid: Option<Uuid>,
 ) -> Result<Decision, String> {
-    let from = client.map(|client| client.0.ip());
+    let decided = decision(shared, client, asks, uuid).await;
+    match &decided {
+        Ok(Decision::Unknown) => {
+            let reason = "no machine has this address, and discovery is off for the address it asks from; describe it \
+                with `landfall apply`, or set dhcp.discovery";
+            shared.policy.unserved(asks.unserved(reason, true));
+        }
+        Ok(_) => shared.policy.served(asks.mac, Service::Http),
+        Err(why) => shared.policy.unserved(asks.unserved(why, false)),
+    }
+    decided
+}
+
+async fn decision(
+    shared: &BootHttp, client: Option<&Client>, asks: &Asks, uuid: Option<Uuid>,
+) -> Result<Decision, String> {
+    let Asks { mac, from, .. } = *asks;
     if let Some(why) = impostor(shared, client, mac).await {
         if let Some(left_out) = IMPOSTORS.step() {
             tracing::warn!(service = "http", %mac, ?from, why, left_out, "a boot script was requested from another \
@@ -224,7 +260,8 @@ async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<Stri
     if let Some(refused) = too_many(&shared, client) {
         return refused;
     }
-    let (token, network) = match decide(&shared, client, mac, None).await {
+    let asks = Asks { mac, client: "http", from: client.map(|client| client.0.ip()) };
+    let (token, network) = match decide(&shared, client, &asks, None).await {
         Ok(Decision::RunAgent { token, network, .. }) => (Some(token), network),
         Ok(Decision::Approve { network, .. }) => (None, network),
         Ok(Decision::BootDisk { machine, .. }) => {

@@ -1,6 +1,6 @@
 //! The routes as a client sees them.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, sync::Mutex};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
@@ -9,9 +9,11 @@ use tower::ServiceExt;
 use super::*;
 use crate::config::OtherImage;
 use crate::dhcp::service::Leases;
-use crate::policy::{PolicyError, PublicFacts};
+use crate::policy::{PolicyError, PublicFacts, Reservations};
 
-struct Table(BTreeMap<MacAddr, Decision>);
+struct Table(BTreeMap<MacAddr, Decision>, Arc<Mutex<Vec<String>>>);
+
+impl Reservations for Table {}
 
 #[async_trait]
 impl BootPolicy for Table {
@@ -30,12 +32,21 @@ impl BootPolicy for Table {
         let uid = Uuid::from_u128(mac.0[4].into());
         Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid }))
     }
+    fn unserved(&self, request: Unserved) {
+        let Unserved { mac, client, unknown, reason, .. } = request;
+        self.1.lock().unwrap().push(format!("{mac} {client} {unknown} {reason}"));
+    }
+    fn served(&self, mac: MacAddr, _: Service) {
+        self.1.lock().unwrap().push(format!("{mac} served"));
+    }
 }
 
 struct Site {
     directory: tempfile::TempDir,
     router: Router,
     neighbours: Neighbours,
+    /// What the policy was informed of.
+    seen: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
@@ -66,6 +77,7 @@ impl Site {
         let lines = [line(1, "00:01"), line(2, "00:02"), line(3, "01:01"), line(4, "09:09")];
         fs::write(&arp, format!("IP address\n{}", lines.concat())).unwrap();
         let neighbours = Neighbours::with_table(arp);
+        let seen = Arc::default();
         let shared = BootHttp {
             files: ArcSwap::from_pointee(BootConfig {
                 kernel: root.join("vmlinuz"),
@@ -84,13 +96,13 @@ impl Site {
                 ca_pins: vec!["sha256:aa".into()],
                 kernel_args: String::new(),
             }),
-            policy: Arc::new(Table(table)),
+            policy: Arc::new(Table(table, Arc::clone(&seen))),
             neighbours: neighbours.clone(),
             own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1)), true),
             scripts: Scripts::default(),
         };
         shared.layers.put(vec![layer::Layer::open(&root.join("tools")).unwrap()]);
-        Self { directory, router: router(Arc::new(shared)), neighbours }
+        Self { directory, router: router(Arc::new(shared)), neighbours, seen }
     }
 
     /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
@@ -242,6 +254,24 @@ async fn a_boot_script_fault_leads_to_the_own_disk() {
     }
     for bad in ["/boot/ipxe", "/boot/ipxe?mac=", "/boot/ipxe?mac=1:2"] {
         assert_eq!(site.ask("GET", bad, &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn the_policy_learns_what_was_not_served_and_why() {
+    let site = Site::new();
+    for (path, seen) in [
+        ("/boot/ipxe?mac=52:54:00:00:00:01", "52:54:00:00:00:01 served"),
+        ("/boot/ipxe?mac=52:54:00:00:01:01", "52:54:00:00:01:01 served"),
+        ("/boot/ipxe?mac=52:54:00:00:00:02", "52:54:00:00:00:02 ipxe false the coordinator could not decide"),
+        ("/boot/ipxe?mac=52:54:00:00:00:03", "52:54:00:00:00:03 ipxe true no machine has this address"),
+        ("/boot/uki/52-54-00-00-00-03.efi", "52:54:00:00:00:03 http true no machine has this address"),
+        ("/boot/ipxe?mac=52:54:00:00:00:01&arch=riscv", "52:54:00:00:00:01 ipxe false architecture riscv: there is no"),
+    ] {
+        site.seen.lock().unwrap().clear();
+        site.ask("GET", path, &[]).await;
+        let last = site.seen.lock().unwrap().last().cloned().unwrap_or_default();
+        assert!(last.starts_with(seen), "{path}: {last}");
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use landfall_api::{EnrolmentStatus, MacAddr, Machine, Workflow};
+use landfall_api::{EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
 use landfall_machine::is_open;
 use uuid::Uuid;
 
 use super::queue::Admission;
+use super::reservations::Reservations;
 
 /// What the newest document of a name says.
 #[derive(Default)]
@@ -16,6 +17,7 @@ struct Described {
     version: u64,
     certificates: u64,
     macs: Vec<MacAddr>,
+    reserved: Vec<Reservation>,
     uuid: Option<Uuid>,
     serial: Option<String>,
 }
@@ -59,7 +61,8 @@ pub(in crate::engine) struct Index {
     by_uuid: HashMap<Uuid, String>,
     /// Serial numbers are less unique than they should be.
     by_serial: HashMap<String, BTreeSet<String>>,
-    /// What each machine stands under in the three above, to take it out again.
+    reservations: Reservations,
+    /// What each machine stands under in those above, to take it out again.
     described: HashMap<String, Described>,
     /// Of machines whose certificates were ever revoked: the serials that are good.
     good_serials: HashMap<Uuid, Vec<String>>,
@@ -83,6 +86,7 @@ impl Index {
             by_mac: HashMap::new(),
             by_uuid: HashMap::new(),
             by_serial: HashMap::new(),
+            reservations: Reservations::default(),
             described: HashMap::new(),
             good_serials: HashMap::new(),
             discovered: Discovered::default(),
@@ -117,6 +121,7 @@ impl Index {
         if let Some(serial) = &identity.serial {
             self.by_serial.entry(serial.clone()).or_default().insert(name.clone());
         }
+        self.reservations.put(name, &machine.spec.reservations);
         if let Some(uid) = machine.metadata.uid {
             self.machine_names.insert(uid, name.clone());
         }
@@ -128,6 +133,7 @@ impl Index {
             version,
             certificates: old.certificates,
             macs: identity.macs.clone(),
+            reserved: machine.spec.reservations.clone(),
             uuid: identity.smbios_uuid,
             serial: identity.serial.clone(),
         };
@@ -158,6 +164,7 @@ impl Index {
     }
 
     fn drop_described(&mut self, name: &str, described: &Described) {
+        self.reservations.remove(name, &described.reserved);
         for mac in &described.macs {
             if self.by_mac.get(mac).is_some_and(|owner| owner == name) {
                 self.by_mac.remove(mac);
@@ -241,6 +248,10 @@ impl Index {
 
     pub(in crate::engine) fn machine_of_mac(&self, mac: MacAddr) -> Option<String> {
         self.by_mac.get(&mac).cloned()
+    }
+
+    pub(in crate::engine) const fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
     pub(in crate::engine) fn machine_of_uuid(&self, uuid: Uuid) -> Option<String> {

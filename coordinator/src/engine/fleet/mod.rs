@@ -4,6 +4,7 @@ mod clock;
 mod index;
 mod live;
 mod queue;
+mod reservations;
 mod settings;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

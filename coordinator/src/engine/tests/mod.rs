@@ -337,6 +337,28 @@ async fn impossible_settings_are_refused_with_a_hint() {
     let taken = world.apply(machine("m2", MAC)).await.unwrap_err();
     assert_eq!(taken.code, ErrorCode::AlreadyExists);
     assert!(taken.message.contains("m1"), "{taken}");
+    let reserves = |name: &str, own: &str, mac: &str, address: &str| {
+        let mut reserving = machine(name, own);
+        reserving["spec"]["reservations"] = json!([{"mac": mac, "address": address}]);
+        reserving
+    };
+    let [own, bmc] = ["52:54:00:00:00:71", "52:54:00:00:00:72"];
+    world.apply(reserves("m3", own, bmc, "10.77.0.30")).await.unwrap();
+    for (other, what) in [
+        (reserves("m4", "52:54:00:00:00:74", MAC, "10.77.0.31"), "belongs to machine \"m1\""),
+        (reserves("m4", "52:54:00:00:00:74", bmc, "10.77.0.31"), "belongs to machine \"m3\""),
+        (reserves("m4", "52:54:00:00:00:74", "52:54:00:00:00:75", "10.77.0.30"), "is reserved by machine \"m3\""),
+        (machine("m4", bmc), "belongs to machine \"m3\""),
+    ] {
+        let taken = world.apply(other).await.unwrap_err();
+        assert!(taken.code == ErrorCode::AlreadyExists && taken.message.contains(what), "{taken}");
+    }
+    let boot = world.engine.boot();
+    let (port, address) = (bmc.parse().unwrap(), "10.77.0.30".parse().unwrap());
+    assert_eq!((boot.address_for(port), boot.reserved_for(address)), (Some(address), Some(port)));
+    // Its document says so no more.
+    world.apply(machine("m3", own)).await.unwrap();
+    assert_eq!((boot.address_for(port), boot.reserved_for(address)), (None, None));
     assert_eq!(world.apply(machine("m1", MAC)).await.unwrap().1, ApplyOutcome::Unchanged);
     let gone = world.apply(template("http://10.77.0.1/gone")).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::SourceUnreachable);
