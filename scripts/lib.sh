@@ -92,10 +92,11 @@ _prepare_target() {
     other=$(find "$LANDFALL_CACHE/target" -mindepth 2 -maxdepth 2 -name checkout -printf '%T@ %h\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
     if [ -n "$other" ]; then
         log "beginning with the compiled dependencies of $(cat "$other/checkout")"
-        # Of cargo's folders what is compiled once; nothing of a crate of this workspace, and no test program.
-        (cd "$other" && find . \( -name '*landfall*' -o -name incremental -o -path ./fuzz \) -prune -o -type f \
+        # Of cargo's folders what is compiled once; nothing of a crate of this workspace, and no test program. A build there may go
+        # on meanwhile: what it removes is no loss, and cargo compiles again what came over in part.
+        (cd "$other" && find . \( -name '*landfall*' -o -name incremental -o -name 'rmeta??????' -o -path ./fuzz \) -prune -o -type f \
             \( -path '*/.fingerprint/*' -o -path '*/build/*' -o -path '*/deps/*.rlib' -o -path '*/deps/*.rmeta' \
-            -o -path '*/deps/*.so' -o -path '*/deps/*.d' \) -print0 | tar --null --no-recursion -T - -c) | tar -x -C "$temporary"
+            -o -path '*/deps/*.so' -o -path '*/deps/*.d' \) -print0 | tar --null --no-recursion --ignore-failed-read -T - -c) | tar -x -C "$temporary"
     fi
     printf '%s\n' "$LANDFALL_ROOT" >"$temporary/checkout"
     rm -rf --one-file-system "$CHECKOUT_TARGET"

@@ -24,6 +24,7 @@ systemd-boot-efi the stub that a unified kernel image is made of
 busybox-static user space of the small test image
 squashfs-tools makes the tools layer
 xorriso makes the boot medium
+sbsigntool proves signatures for Secure Boot in a test
 zstd opens images on the command line
 openssl makes incompressible filler for test images
 qemu-utils makes and reads qcow2 and vmdk in the tests of formats
@@ -72,6 +73,7 @@ function_of() {
     xorriso) echo xorriso ;;
     iproute2) echo ip ;;
     systemd-boot-efi) echo /usr/lib/systemd/boot/efi/linuxx64.efi.stub ;;
+    sbsigntool) echo sbverify ;;
     ignition) echo /usr/lib/dracut/modules.d/30ignition/ignition ;;
     esac
 }

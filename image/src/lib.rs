@@ -8,6 +8,7 @@
 //!   with its digest;
 //! - the **packed image** and its index ([`pack`]), of which the agent fetches, proves and decodes any part alone;
 //! - the **unified kernel image** ([`uki`]): kernel, initramfs and command line as one program for UEFI;
+//!   [`sign`] signs it for Secure Boot;
 //! - the **boot medium** ([`iso`]): both as an ISO for CDs, virtual CDs and USB sticks;
 //! - the **tools layer** ([`tools`]): the worker and Debian's programs, for the actions that need them.
 //!
@@ -22,5 +23,7 @@ pub mod iso;
 pub mod kernel;
 pub mod output;
 pub mod pack;
+mod pe;
+pub mod sign;
 pub mod tools;
 pub mod uki;

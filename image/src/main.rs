@@ -14,7 +14,8 @@ use landfall_image::disk::filesystem::RootFs;
 use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
 use landfall_image::kernel::{KernelTree, Profile, Stored};
-use landfall_image::{disk, initramfs, inspect, iso, output, pack, tools, uki};
+use landfall_image::sign::SigningKey;
+use landfall_image::{disk, initramfs, inspect, iso, output, pack, sign, tools, uki};
 
 use self::show::{bytes, share};
 
@@ -34,9 +35,13 @@ enum Command {
     ///
     /// A coordinator that has it as boot.uki gives it to firmware that boots from HTTP, with each machine's own command line in it.
     Uki(UkiArgs),
+    /// Sign an EFI program, such as a unified kernel image, for Secure Boot
+    ///
+    /// A program that is signed already gets one signature more.
+    Sign(SignArgs),
     /// Make a boot medium: an ISO that BIOS and UEFI start from a CD, a BMC's virtual CD or a USB stick
     ///
-    /// It is the same for every machine, so its command line holds no token: a person or an enrolment rule approves the machine.
+    /// It is the same for every machine, so its command line holds no token: the agent asks the coordinator for one.
     Iso(IsoArgs),
     /// Assemble a GPT disk image that boots on BIOS and UEFI from a directory with its root file system
     OsDisk(OsDiskArgs),
@@ -105,6 +110,38 @@ struct UkiArgs {
     /// systemd's stub (Debian's package systemd-boot-efi)
     #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
     stub: PathBuf,
+    #[command(flatten)]
+    signer: Option<SignerArgs>,
+    /// Output file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Both or neither.
+#[derive(Args)]
+struct SignerArgs {
+    /// The RSA key for Secure Boot, PEM, without a passphrase
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Its X.509 certificate, PEM or DER, which the firmware has in db
+    #[arg(long, value_name = "FILE")]
+    certificate: PathBuf,
+}
+
+impl SignerArgs {
+    fn read(&self) -> anyhow::Result<SigningKey> {
+        let (key, certificate) = (read(&self.key)?, read(&self.certificate)?);
+        let (key_path, path) = (self.key.display(), self.certificate.display());
+        SigningKey::new(&key, &certificate).with_context(|| format!("cannot sign with {key_path} and {path}"))
+    }
+}
+
+#[derive(Args)]
+struct SignArgs {
+    /// The program
+    file: PathBuf,
+    #[command(flatten)]
+    signer: SignerArgs,
     /// Output file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -294,6 +331,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Initramfs(args) => initramfs(&args),
         Command::Uki(args) => unified(&args),
+        Command::Sign(args) => signed(&args),
         Command::Iso(args) => medium(&args),
         Command::OsDisk(args) => os_disk(&args),
         Command::Pack(args) => pack_disk(&args),
@@ -309,8 +347,12 @@ fn main() -> ExitCode {
     }
 }
 
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 fn unified(args: &UkiArgs) -> anyhow::Result<()> {
-    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let signer = args.signer.as_ref().map(SignerArgs::read).transpose()?;
     let (stub, kernel, initramfs) = (read(&args.stub)?, read(&args.kernel)?, read(&args.initramfs)?);
     let os_release = format!("ID=landfall\nNAME=Landfall\nPRETTY_NAME=\"Landfall {}\"\n", env!("CARGO_PKG_VERSION"));
     let parts = uki::Parts {
@@ -321,9 +363,22 @@ fn unified(args: &UkiArgs) -> anyhow::Result<()> {
         os_release: &os_release,
     };
     let image = uki::build(&parts)?;
-    output::write_file(&args.output, &image)?;
-    println!("{}", args.output.display());
-    println!("  stored   {}", bytes(image.len() as u64));
+    let image = signer.map_or_else(|| Ok(image.clone()), |signer| sign::sign(&image, &signer))?;
+    write_program(&args.output, &image)
+}
+
+fn signed(args: &SignArgs) -> anyhow::Result<()> {
+    let program = read(&args.file)?;
+    let name = || format!("cannot sign {}", args.file.display());
+    write_program(&args.output, &sign::sign(&program, &args.signer.read()?).with_context(name)?)
+}
+
+fn write_program(path: &Path, program: &[u8]) -> anyhow::Result<()> {
+    output::write_file(path, program)?;
+    println!("{}", path.display());
+    println!("  stored   {}", bytes(program.len() as u64));
+    // What dbx names to forbid it.
+    println!("  hash     {}", hex::encode(sign::digest(program)?));
     Ok(())
 }
 

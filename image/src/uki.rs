@@ -4,13 +4,16 @@
 //! It is the stub of systemd with more sections. What the stub does with them: systemd-stub(7). Own code, since object's writer moves
 //! sections that stand closer than the stub's own alignment, as they do in Debian 12's.
 
+use crate::pe::{
+    CHECKSUM, FILE_ALIGNMENT, Headers, SECTION_HEADER, SECTIONS, SIZE_OF_DATA, SIZE_OF_HEADERS, SIZE_OF_IMAGE, SYMBOLS,
+    word,
+};
+
 /// Bytes that the command line takes, filled up with blanks, so that a coordinator can put each machine's own in its place. The kernel
 /// takes 2047 (`COMMAND_LINE_SIZE` of x86-64).
 pub const COMMAND_LINE: usize = 2047;
 /// A page: where the stub finds the kernel in memory, the kernel can be started.
 const PAGE: u32 = 4096;
-/// Bytes of a section's header (PE Format, Microsoft, "Section Table").
-const SECTION_HEADER: usize = 40;
 /// A section's flags: initialised data, readable.
 const READABLE_DATA: u32 = 0x4000_0040;
 
@@ -46,25 +49,6 @@ pub enum UkiError {
     TooLarge,
 }
 
-/// Offsets in a PE file's headers, from its signature (PE Format, "COFF File Header", "Optional Header").
-struct Headers {
-    /// Of the signature in the file.
-    at: usize,
-    /// Of the section table in the file.
-    table: usize,
-    sections: usize,
-}
-
-const SECTIONS: usize = 6;
-const SYMBOLS: usize = 12;
-const OPTIONAL_SIZE: usize = 20;
-const OPTIONAL: usize = 24;
-const SIZE_OF_DATA: usize = OPTIONAL + 8;
-const FILE_ALIGNMENT: usize = OPTIONAL + 36;
-const SIZE_OF_IMAGE: usize = OPTIONAL + 56;
-const SIZE_OF_HEADERS: usize = OPTIONAL + 60;
-const CHECKSUM: usize = OPTIONAL + 64;
-
 /// Makes the UKI.
 ///
 /// # Errors
@@ -97,12 +81,12 @@ impl Image {
     fn of_stub(stub: &[u8]) -> Result<Self, UkiError> {
         let headers = Headers::read(stub).ok_or(UkiError::Stub("its headers are missing"))?;
         let mut bytes = stub.to_vec();
-        let word = |at: usize| read(stub, headers.at + at).ok_or(UkiError::Stub("its headers are cut off"));
-        let file_alignment = word(FILE_ALIGNMENT)?;
+        let field = |at: usize| word(stub, headers.at + at).ok_or(UkiError::Stub("its headers are cut off"));
+        let file_alignment = field(FILE_ALIGNMENT)?;
         if !(512..=65536).contains(&file_alignment) || !file_alignment.is_power_of_two() {
             return Err(UkiError::Stub("its file alignment is no power of two from 512 to 64 KiB"));
         }
-        let mut end = word(SIZE_OF_HEADERS)?;
+        let mut end = field(SIZE_OF_HEADERS)?;
         for section in headers.each(stub) {
             let (name, raw, size) = section.ok_or(UkiError::Stub("its section table is cut off"))?;
             if [".linux", ".initrd", ".cmdline"].contains(&name.as_str()) {
@@ -121,7 +105,7 @@ impl Image {
     }
 
     fn word(&self, at: usize) -> Result<u32, UkiError> {
-        read(&self.bytes, self.headers.at + at).ok_or(UkiError::Stub("its headers are cut off"))
+        word(&self.bytes, self.headers.at + at).ok_or(UkiError::Stub("its headers are cut off"))
     }
 
     fn put(&mut self, at: usize, value: u32) {
@@ -159,42 +143,16 @@ impl Image {
     }
 }
 
-impl Headers {
-    fn read(file: &[u8]) -> Option<Self> {
-        let at = read(file, 0x3c)? as usize;
-        let half = |offset: usize| Some(u16::from_le_bytes(file.get(at + offset..at + offset + 2)?.try_into().ok()?));
-        // A program of 64 bits.
-        if file.get(at..at + 4)? != b"PE\0\0" || half(OPTIONAL)? != 0x20b {
-            return None;
-        }
-        Some(Self { at, table: at + OPTIONAL + usize::from(half(OPTIONAL_SIZE)?), sections: half(SECTIONS)?.into() })
-    }
-
-    /// Name, place and size in the file of each section; `None` for one that is cut off.
-    fn each<'f>(&self, file: &'f [u8]) -> impl Iterator<Item = Option<(String, u32, u32)>> + use<'f> {
-        let (table, sections) = (self.table, self.sections);
-        (0..sections).map(move |n| {
-            let entry = table + n * SECTION_HEADER;
-            let name = file.get(entry..entry + 8)?;
-            let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
-            Some((name, read(file, entry + 20)?, read(file, entry + 16)?))
-        })
-    }
-}
-
-fn read(file: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(file.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use object::read::pe::PeFile64;
     use object::{Object as _, ObjectSection as _};
 
     use super::*;
+    use crate::pe::{OPTIONAL, OPTIONAL_SIZE};
 
-    /// A program with one section, and symbols behind it, as Debian's stub has.
-    fn stub(sections: &[&str]) -> Vec<u8> {
+    /// A program with sections, and symbols behind them, as Debian's stub has.
+    pub(crate) fn stub(sections: &[&str]) -> Vec<u8> {
         let mut file = vec![0; 0x400];
         file[..2].copy_from_slice(b"MZ");
         let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);

@@ -29,7 +29,8 @@ const VM: &[&str] = &[
     // A fresh virtual machine has little entropy; TLS waits for it.
     "virtio_rng", "e1000", "e1000e", "igb", "igbvf", "ixgbevf", "r8169", "8139cp", "8139too", "vmxnet3", "vmw_pvscsi",
     "mptspi", "mptsas", "sym53c8xx", "ata_piix", "ata_generic", "hv_vmbus", "hv_netvsc", "hv_storvsc", "pci_hyperv",
-    "xen_netfront", "xen_blkfront",
+    "xen_netfront", "xen_blkfront", // QEMU's watchdog.
+    "i6300esb",
 ];
 
 /// Directories below `kernel/` whose every module is a driver a server may need before it can fetch anything.
@@ -37,6 +38,7 @@ const SERVER_DIRECTORIES: &[&str] = &[
     "drivers/net/ethernet/", "drivers/net/phy/", "drivers/net/mdio/", "drivers/net/pcs/", "drivers/scsi/",
     "drivers/ata/", "drivers/nvme/host/", "drivers/message/fusion/", "drivers/nvdimm/", "drivers/mmc/",
     "drivers/usb/host/", "drivers/usb/storage/", "drivers/net/usb/", "drivers/pci/controller/", "drivers/virtio/",
+    "drivers/watchdog/",
 ];
 
 /// Single modules of the server profile outside of those directories.
@@ -44,7 +46,8 @@ const SERVER: &[&str] =
     &["mlx4_en", "dm_mod", "dm_multipath", "raid0", "raid1", "raid10", "raid456", "usbhid", "hid_generic"];
 
 /// Modules in those directories that are for desktops, tests or PCMCIA: they would only waste space.
-const SERVER_EXCLUDED: &[&str] = &["pcmcia", "scsi_debug", "/ufs/", "/8390/axnet", "sdio_uart", "mmc_test"];
+const SERVER_EXCLUDED: &[&str] =
+    &["pcmcia", "scsi_debug", "/ufs/", "/8390/axnet", "sdio_uart", "mmc_test", "softdog", "pretimeout"];
 
 impl Profile {
     /// The profile's modules in this kernel: modules that the kernel neither has nor has built in are left out, since a
