@@ -24,6 +24,8 @@ pub(crate) struct CommandLine {
     pub(crate) boot_port: Option<MacAddr>,
     /// `landfall.net=` and `ip=`, every one.
     pub(crate) interfaces: Vec<NetworkInterface>,
+    /// `landfall.watchdog=off`: the machine's watchdog is left alone.
+    pub(crate) no_watchdog: bool,
     /// Invalid words of ours, one sentence each.
     pub(crate) complaints: Vec<String>,
 }
@@ -69,6 +71,11 @@ impl CommandLine {
                 }
                 "landfall.token" => out.token = Some(Token(value.to_owned())),
                 "landfall.net" => out.add_interface(key, value, value.parse().map_err(|e| format!("{e}"))),
+                "landfall.watchdog" => match value {
+                    "off" => out.no_watchdog = true,
+                    "on" => out.no_watchdog = false,
+                    _ => out.complaints.push(format!("landfall.watchdog=\"{value}\" is not valid; write on or off")),
+                },
                 "ip" => addresses.push(value.to_owned()),
                 "BOOTIF" => match boot_port(value) {
                     Some(mac) => out.boot_port = Some(mac),

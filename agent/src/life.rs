@@ -11,7 +11,8 @@ use std::{sync::Arc, time::Duration};
 use landfall_api::message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals};
 use landfall_api::{DiskFacts, ErrorCode, MacAddr, MachineFacts, Problem, SecretText};
 use landfall_session::{
-    AgentKey, Backoff, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
+    AgentKey, Backoff, BootToken, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
+    boot_token,
 };
 use tokio::{sync::watch, time::timeout};
 
@@ -20,12 +21,14 @@ use crate::disks::{Disks, OnDisks};
 use crate::drivers::SETTLE_LIMIT;
 use crate::facts;
 use crate::logging::Tail;
-use crate::net::Network;
+use crate::net::{Network, Uplink};
 use crate::thread::on_thread;
 
 /// Waits between attempts.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Between requests for a token of a machine without a workflow.
+const IDLE_WAIT: Duration = Duration::from_secs(15);
 /// After a refusal that only a person can lift.
 const HELD_WAIT: Duration = Duration::from_secs(60);
 
@@ -33,7 +36,7 @@ const HELD_WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Life {
     /// Where the coordinator is, and its pins.
     pub(crate) target: Target,
-    /// The one-time token; without a token a person must approve the key.
+    /// The one-time token; without one the coordinator is asked for it, and otherwise a person must approve the key.
     pub(crate) token: Option<SecretText>,
     /// The port to try first.
     pub(crate) boot_port: Option<MacAddr>,
@@ -82,7 +85,7 @@ impl Life {
                 // An enrolment rule may judge this machine by its facts.
                 self.wait_for_drivers().await;
             }
-            let enrolled = match self.enroll_or_wait(&target, &key).await {
+            let (enrolled, proof) = match self.enroll_or_wait(&target, uplink.as_ref(), &key).await {
                 Ok(enrolled) => enrolled,
                 Err(e) => {
                     self.leave(uplink).await;
@@ -117,7 +120,7 @@ impl Life {
             };
             let (session, instructions) = Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone() }));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
-            let renew = || self.enroll(&target, &identity, &key, &seen);
+            let renew = || enroll(&target, &identity, &key, &seen, &proof);
             let ending = tokio::select! {
                 ending = serve::serve(&session, instructions, &self.disks, &self.tail, &renew) => ending,
                 never = keeper => match never {},
@@ -149,12 +152,23 @@ impl Life {
         }
     }
 
-    /// Repeats the request over the same port as long as only an approval is missing. The facts are collected again for each
-    /// request: a disk or a port may have appeared, and with it a rule that approves this machine.
-    async fn enroll_or_wait(&self, target: &Target, key: &AgentKey) -> Result<Enrolled, EnrollError> {
+    /// Repeats the request over the same port as long as only an approval or a workflow is missing. The facts are collected again for
+    /// each request: a disk or a port may have appeared, and with it a rule that approves this machine.
+    async fn enroll_or_wait(
+        &self, target: &Target, uplink: Option<&Uplink>, key: &AgentKey,
+    ) -> Result<(Enrolled, Proof), EnrollError> {
+        let mut said = false;
         loop {
-            let seen = gather().await;
-            match self.enroll(target, &facts::identity(&seen), key, &seen).await {
+            // Only a key that waits for approval is judged by the facts, and they take a while to collect.
+            let mut seen = collected(facts::collect_identity).await;
+            let Some(proof) = self.proof(target, uplink, key, &seen, &mut said).await else {
+                tokio::time::sleep(IDLE_WAIT).await;
+                continue;
+            };
+            if matches!(proof, Proof::Approval { .. }) {
+                seen = gather().await;
+            }
+            match enroll(target, &facts::identity(&seen), key, &seen, &proof).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
                     tracing::info!(
                         "waiting for approval: {}; next request in {} s",
@@ -163,30 +177,65 @@ impl Life {
                     );
                     tokio::time::sleep(after).await;
                 }
-                answer => return answer,
+                Ok(enrolled) => return Ok((enrolled, proof)),
+                Err(refused) => return Err(refused),
             }
         }
     }
 
-    async fn enroll(
-        &self, target: &Target, identity: &Identity, key: &AgentKey, seen: &MachineFacts,
-    ) -> Result<Enrolled, EnrollError> {
-        let proof = match &self.token {
-            Some(token) => Proof::BootToken(token.clone()),
-            None => {
-                tracing::info!("no boot token: a person must approve this machine's key. Its fingerprint is");
-                tracing::info!("    {}", key.readable_fingerprint());
-                Proof::Approval { fingerprint: key.fingerprint() }
-            }
+    /// What proves this machine; nothing while it has no workflow. `said`: whether that is on the console already.
+    async fn proof(
+        &self, target: &Target, uplink: Option<&Uplink>, key: &AgentKey, seen: &MachineFacts, said: &mut bool,
+    ) -> Option<Proof> {
+        if let Some(token) = &self.token {
+            return Some(Proof::BootToken(token.clone()));
+        }
+        let port = seen.nics.iter().find(|nic| uplink.is_some_and(|uplink| uplink.name == nic.name));
+        let why = match port.or(seen.nics.first()) {
+            Some(port) => match boot_token(target, port.mac, facts::identity(seen).smbios_uuid).await {
+                Ok(BootToken::Given(token)) => return Some(Proof::BootToken(token)),
+                Ok(BootToken::NoWorkflow) => {
+                    if !std::mem::replace(said, true) {
+                        tracing::info!(
+                            "this machine has no workflow; the agent asks again every {} s",
+                            IDLE_WAIT.as_secs()
+                        );
+                        tracing::info!("to start its installed system, put the disk in front of this boot medium");
+                    }
+                    return None;
+                }
+                Ok(BootToken::None(why)) => why,
+                Err(problem) => problem.to_string(),
+            },
+            None => "no network port has an address".to_owned(),
         };
-        let software = env!("CARGO_PKG_VERSION");
-        landfall_session::enroll_with_facts(target, software, identity, &facts::boot_id(), &proof, key, seen).await
+        tracing::info!("no boot token ({why}): a person must approve this machine's key. Its fingerprint is");
+        tracing::info!("    {}", key.readable_fingerprint());
+        Some(Proof::Approval { fingerprint: key.fingerprint() })
     }
 }
 
-/// Facts from a thread that may block.
+async fn enroll(
+    target: &Target, identity: &Identity, key: &AgentKey, seen: &MachineFacts, proof: &Proof,
+) -> Result<Enrolled, EnrollError> {
+    let (software, boot_id) = (env!("CARGO_PKG_VERSION"), facts::boot_id());
+    match proof {
+        Proof::Approval { .. } => {
+            landfall_session::enroll_with_facts(target, software, identity, &boot_id, proof, key, seen).await
+        }
+        Proof::BootToken(_) | Proof::Renewal => {
+            landfall_session::enroll(target, software, identity, &boot_id, proof, key).await
+        }
+    }
+}
+
 async fn gather() -> MachineFacts {
-    on_thread("facts", facts::collect).await.unwrap_or_else(|e| {
+    collected(facts::collect).await
+}
+
+/// Facts from a thread that may block.
+async fn collected(how: fn() -> MachineFacts) -> MachineFacts {
+    on_thread("facts", how).await.unwrap_or_else(|e| {
         tracing::error!("cannot collect facts: {e}");
         MachineFacts::default()
     })

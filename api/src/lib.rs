@@ -108,9 +108,9 @@ pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
 pub use when::{ActionOutcome, Folded, NamedAction, Others, When, WhenFault, WhenScope, results_scope};
 pub use wipe::{WipeLevel, WipeReport};
 pub use wire::{
-    API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
-    HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, NO_SUCH_ROUTE, ProvisionRequest,
-    SERVER_NAME, WatchLine, WatchType,
+    API_PATH, ApplyOutcome, ApplyResponse, BOOT_TOKEN_PATH, DeprovisionRequest, DetachResponse, EventRecord,
+    HistoryEntry, HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, NO_SUCH_ROUTE,
+    ProvisionRequest, SERVER_NAME, WatchLine, WatchType,
 };
 pub use workflow::{
     ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, LeftOut, Pause, Progress, Purpose, Restarts,

@@ -17,7 +17,7 @@ pub struct Sighting {
     /// The machine whose document names the address; absent: none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What asked: `pxe` or `http` (the firmware), or `ipxe`.
+    /// What asked: `pxe` or `http` (the firmware), `ipxe`, or `agent` (of a boot medium, for a token).
     pub client: String,
     /// The relay that passed the newest request on, or the address it came from; absent: from the port itself, without an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,6 +14,9 @@ use crate::{DiskSelector, Problem, WipeLevel};
 /// The path under which the documents live.
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
 
+/// Where an agent without a boot token asks for one, on the TLS port: `?mac=`, and `&uuid=` if the machine has one.
+pub const BOOT_TOKEN_PATH: &str = "/boot-token";
+
 /// The message of a refused path that no route has. A client that reads it knows that its coordinator is older than itself.
 pub const NO_SUCH_ROUTE: &str = "there is no such route";
 

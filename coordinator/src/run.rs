@@ -61,7 +61,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
 
     let (stop, failed, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
     let api = operator::router(coordinator.clone());
-    let app = session::router(engine.clone()).merge(api.clone());
+    let app = session::router(engine.clone()).merge(boot.tokens()).merge(api.clone());
     coordinator.ops.health.boot_services(true);
     tracing::info!(
         tls = %config.tls.listen, http = %config.http.listen, socket = %config.api_socket().display(),

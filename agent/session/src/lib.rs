@@ -2,12 +2,13 @@
 //!
 //! A library of its own, with no PID 1 and no disk in it, so that the agent and a simulator of whole fleets use the same
 //! code. Read in the order in which a machine goes through it: [`Target`] (where, and which CA keys to trust),
-//! [`enroll`] (proof in, certificate out), [`Session`] (the control stream, reconnecting for ever), [`LeaseWatch`] (may
+//! [`enroll`] (proof in, certificate out; [`boot_token()`] asks for the proof), [`Session`] (the control stream, reconnecting for ever), [`LeaseWatch`] (may
 //! I still touch the disk?), and [`phone_home`] (the installed system's last word).
 //!
 //! `landfall-proto` converts each message as it arrives or leaves; everything here uses landfall-api's messages.
 
 mod backoff;
+mod boot_token;
 mod clock;
 mod connect;
 mod credentials;
@@ -28,6 +29,7 @@ pub mod testing;
 mod wire_status;
 
 pub use backoff::Backoff;
+pub use boot_token::{BootToken, boot_token};
 pub use clock::boot_time;
 pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};

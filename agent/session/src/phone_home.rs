@@ -77,7 +77,7 @@ pub async fn phone_home(
     Err(PhoneHomeError { problem, retryable: temporary })
 }
 
-fn unreachable(url: &str, error: &reqwest::Error) -> PhoneHomeError {
+pub(crate) fn unreachable(url: &str, error: &reqwest::Error) -> PhoneHomeError {
     let wrong_ca = rustls_error(error).and_then(PinMismatch::of).is_some();
     let (code, hint) = if wrong_ca {
         (ErrorCode::Unauthenticated, "another server answers at this address, or the coordinator was set up again")

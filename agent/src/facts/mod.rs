@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, time::Duration};
 
 use landfall_api::message::{Identity, Vitals};
-use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, TpmFacts, WatchdogFacts};
+use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, NicFacts, TpmFacts, WatchdogFacts};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::efi;
@@ -36,14 +36,23 @@ pub(crate) fn collect() -> MachineFacts {
         memory_bytes: system.as_ref().map(System::total_memory).unwrap_or_default(),
         memory: memory::facts(Path::new("/sys/devices/system/node"), Path::new("/sys/firmware/dmi/tables/DMI")),
         disks,
-        // PID 1 of a boot image makes no virtual ports, and the ones a kernel brings along are no way to a coordinator.
-        nics: nics::read(Path::new("/sys/class/net"), std::process::id() != 1),
+        nics: own_nics(),
         devices,
         more_devices: u32::try_from(more_devices).unwrap_or(u32::MAX),
         firmware: firmware(),
         tpm: tpm(Path::new("/sys/class/tpm/tpm0")),
-        watchdog: watchdog(Path::new("/sys/class/watchdog")),
+        watchdog: hardware_watchdog(Path::new("/sys/class/watchdog")).map(|(_, watchdog)| watchdog),
     }
+}
+
+/// What [`identity`] needs, and nothing else. Blocking, a few milliseconds.
+pub(crate) fn collect_identity() -> MachineFacts {
+    MachineFacts { smbios: smbios::read(), nics: own_nics(), ..MachineFacts::default() }
+}
+
+/// PID 1 of a boot image makes no virtual ports, and the ones a kernel brings along are no way to a coordinator.
+fn own_nics() -> Vec<NicFacts> {
+    nics::read(Path::new("/sys/class/net"), std::process::id() != 1)
 }
 
 /// This machine's identity, as far as hardware states it.
@@ -98,13 +107,13 @@ fn tpm(device: &Path) -> Option<TpmFacts> {
     Some(TpmFacts { version, description: read(&device.join("device/description")) })
 }
 
-/// The first that is not the kernel's own timer: that one does not outlive a kernel that hangs.
-fn watchdog(class: &Path) -> Option<WatchdogFacts> {
-    let mut found = children(class).into_iter().map(|path| WatchdogFacts {
-        identity: read(&path.join("identity")),
-        timeout_seconds: read(&path.join("timeout")).parse().unwrap_or(0),
+/// The first that is not the kernel's own timer, with the name of its device: the kernel's does not outlive a kernel that hangs.
+pub(crate) fn hardware_watchdog(class: &Path) -> Option<(String, WatchdogFacts)> {
+    let mut found = children(class).into_iter().map(|path| {
+        let timeout_seconds = read(&path.join("timeout")).parse().unwrap_or(0);
+        (name_of(&path), WatchdogFacts { identity: read(&path.join("identity")), timeout_seconds })
     });
-    found.find(|watchdog| !watchdog.identity.is_empty() && watchdog.identity != "Software Watchdog")
+    found.find(|(_, seen)| !seen.identity.is_empty() && seen.identity != "Software Watchdog")
 }
 
 fn read(path: &Path) -> String {
@@ -170,14 +179,15 @@ mod tests {
         ]);
         let tpm = |name: &str| tpm(&sys.path().join(name)).map(|tpm| tpm.version);
         assert_eq!((tpm("tpm0"), tpm("tpm1")), (Some(2), None));
-        let seen = watchdog(&sys.path().join("w")).unwrap();
-        assert_eq!((seen.identity.as_str(), seen.timeout_seconds), ("i6300ESB timer", 30));
-        assert_eq!(watchdog(sys.path()), None);
+        let (name, seen) = hardware_watchdog(&sys.path().join("w")).unwrap();
+        assert_eq!((&*name, seen.identity.as_str(), seen.timeout_seconds), ("watchdog1", "i6300ESB timer", 30));
+        assert_eq!(hardware_watchdog(sys.path()), None);
     }
 
     #[test]
     fn facts_of_this_very_machine_are_collected() {
         let facts = collect();
         assert!(facts.memory_bytes > 0 && facts.cpu.logical > 0, "{facts:?}");
+        assert_eq!(identity(&collect_identity()), identity(&facts));
     }
 }

@@ -3,6 +3,7 @@
 mod kmsg;
 mod mount;
 mod power;
+mod watchdog;
 
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
@@ -12,6 +13,7 @@ use nix::sys::reboot::RebootMode;
 use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
+use self::watchdog::Watchdog;
 use crate::cmdline::CommandLine;
 use crate::disks::Disks;
 use crate::drivers::Drivers;
@@ -63,8 +65,8 @@ async fn supervise(tail: &Tail) -> Infallible {
         load_drivers().await;
         settled.send_replace(true);
     });
-    let interfaces =
-        fs::read_to_string("/proc/cmdline").map(|text| CommandLine::parse(&text).interfaces).unwrap_or_default();
+    let line = fs::read_to_string("/proc/cmdline").map(|text| CommandLine::parse(&text)).unwrap_or_default();
+    let (interfaces, mut watchdog) = (line.interfaces, (!line.no_watchdog).then(Watchdog::start));
     let network = loop {
         match Network::start(interfaces.clone(), false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
@@ -76,7 +78,14 @@ async fn supervise(tail: &Tail) -> Infallible {
     };
     loop {
         match tokio::spawn(live(network.clone(), drivers_settled.clone(), disks.clone(), tail.clone())).await {
-            Ok(end) => restart(end).await,
+            Ok(end) => {
+                if let Some(watchdog) = &mut watchdog {
+                    watchdog.stop().await;
+                }
+                restart(end).await;
+                // The kernel refused to go down.
+                watchdog = None;
+            }
             Err(e) => {
                 tracing::error!("the agent failed by an internal error: {e}; it starts again");
                 tokio::time::sleep(FAULT_WAIT).await;

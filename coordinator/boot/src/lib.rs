@@ -187,6 +187,11 @@ impl BootServices {
         Ok(Self { dhcp, adverts, tftp, listener, http })
     }
 
+    /// The route of boot tokens, for the coordinator's TLS port; see [`http::token`].
+    pub fn tokens(&self) -> axum::Router {
+        http::token::router(self.http.clone())
+    }
+
     /// What can be changed while they run.
     pub fn reload(&self) -> BootReload {
         BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery) }

@@ -73,7 +73,7 @@ pub struct Unserved {
     pub mac: MacAddr,
     /// Which service was asked.
     pub service: Service,
-    /// What asked: `pxe`, `http` or `ipxe`.
+    /// What asked: `pxe`, `http`, `ipxe` or `agent`.
     pub client: &'static str,
     /// The relay, or the address it came from, if it had one.
     pub from: Option<IpAddr>,

@@ -12,7 +12,7 @@ use crate::LabError;
 pub enum Firmware {
     /// SeaBIOS.
     Bios,
-    /// OVMF (EDK2), without Secure Boot.
+    /// OVMF (EDK2).
     Uefi,
 }
 
@@ -53,6 +53,13 @@ const OVMF: &[(&str, &str)] = &[
     ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
 ];
 
+/// The same with Secure Boot on, and Debian's test key as every key of the firmware.
+const SECURE_OVMF: &[(&str, &str)] =
+    &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd")];
+/// That key, whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
+pub const SECURE_BOOT_KEY: (&str, &str) =
+    ("/usr/share/ovmf/PkKek-1-snakeoil.key", "/usr/share/ovmf/PkKek-1-snakeoil.pem");
+
 /// The iPXE that stands for a network card's boot ROM in BIOS machines, see [`rom_script`].
 const IPXE_LKRN: &[&str] = &["/usr/lib/ipxe/ipxe.lkrn", "/boot/ipxe.lkrn", "/usr/share/ipxe/ipxe.lkrn"];
 
@@ -69,11 +76,12 @@ exit
 ";
 
 /// OVMF's code and a machine's own copy of the variables (made once, so that boot entries survive power cuts).
-pub(crate) fn ovmf(dir: &Path) -> Result<(PathBuf, PathBuf), LabError> {
-    let (code, template) = OVMF
+pub(crate) fn ovmf(dir: &Path, secure_boot: bool) -> Result<(PathBuf, PathBuf), LabError> {
+    let known = if secure_boot { SECURE_OVMF } else { OVMF };
+    let (code, template) = known
         .iter()
         .find(|(code, vars)| Path::new(code).exists() && Path::new(vars).exists())
-        .ok_or_else(|| missing("OVMF (package ovmf)", OVMF[0].0))?;
+        .ok_or_else(|| missing("OVMF (package ovmf)", known[0].0))?;
     let vars = dir.join("uefi-vars.fd");
     if !vars.exists() {
         std::fs::copy(template, &vars).map_err(LabError::file("cannot make", &vars))?;

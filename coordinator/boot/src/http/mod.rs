@@ -20,6 +20,7 @@ pub mod own_ipxe;
 pub mod range;
 pub mod script;
 pub mod serve;
+pub mod token;
 pub mod uki;
 
 mod log;

@@ -44,6 +44,7 @@ impl BootPolicy for Table {
 struct Site {
     directory: tempfile::TempDir,
     router: Router,
+    shared: Arc<BootHttp>,
     neighbours: Neighbours,
     /// What the policy was informed of.
     seen: Arc<Mutex<Vec<String>>>,
@@ -102,7 +103,8 @@ impl Site {
             scripts: Scripts::default(),
         };
         shared.layers.put(vec![layer::Layer::open(&root.join("tools")).unwrap()]);
-        Self { directory, router: router(Arc::new(shared)), neighbours, seen }
+        let shared = Arc::new(shared);
+        Self { directory, router: router(shared.clone()), shared, neighbours, seen }
     }
 
     /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
@@ -254,6 +256,34 @@ async fn a_boot_script_fault_leads_to_the_own_disk() {
     }
     for bad in ["/boot/ipxe", "/boot/ipxe?mac=", "/boot/ipxe?mac=1:2"] {
         assert_eq!(site.ask("GET", bad, &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_token_gets_one_as_a_script_would() {
+    let site = Site::new();
+    let router = token::router(site.shared.clone());
+    let ask = async |query: &str, from: &str| {
+        let mut request = http::Request::get(format!("/boot-token{query}")).body(axum::body::Body::empty()).unwrap();
+        request.extensions_mut().insert(SocketAddr::new(from.parse().unwrap(), 1024));
+        let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+        (head.status.as_u16(), String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).into_owned())
+    };
+    let uuid = Uuid::from_u128(7);
+    for (query, from, status, text) in [
+        ("?mac=52:54:00:00:00:01".to_owned(), "10.77.0.1", 200, "t0ken"),
+        (format!("?mac=52:54:00:00:00:01&uuid={uuid}"), "10.77.0.1", 200, "t0ken"),
+        ("?mac=52:54:00:00:00:01".to_owned(), "10.77.0.3", 404, "only a machine on a link"),
+        ("?mac=52:54:00:00:00:01".to_owned(), "10.99.0.1", 404, "only a machine on a link"),
+        ("?mac=52:54:00:00:00:01".to_owned(), "2001:db8::7", 404, "only a machine on a link"),
+        ("?mac=52:54:00:00:01:01".to_owned(), "10.77.0.3", 409, "web-2 has no workflow"),
+        ("?mac=52:54:00:00:09:09".to_owned(), "10.77.0.4", 404, "no machine has the address"),
+        ("?mac=52:54:00:00:00:02".to_owned(), "10.77.0.2", 404, "could not decide"),
+        (String::new(), "10.77.0.1", 400, "the parameter mac"),
+        ("?mac=1".to_owned(), "10.77.0.1", 400, "the parameter mac"),
+    ] {
+        let (found, body) = ask(&query, from).await;
+        assert!(found == status && body.contains(text), "{query} from {from}: {found} {body}");
     }
 }
 

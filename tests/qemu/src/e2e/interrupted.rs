@@ -2,7 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
-use landfall_lab::{DiskBus, FaultyHttp, Firmware, Machine, efi_order, put_first};
+use landfall_lab::{
+    CoordinatorOptions, DiskBus, FaultyHttp, Firmware, Machine, MachineBuilder, Network, efi_order, put_first,
+    wait_event,
+};
 
 use serde_json::json;
 
@@ -20,8 +23,13 @@ struct Midway {
 
 async fn midway(context: Context, firmware: Firmware) -> anyhow::Result<Midway> {
     let scene = Scene::start(context).await?;
+    let builder = scene.ordinary("m1").firmware(firmware);
+    midway_of(scene, builder).await
+}
+
+async fn midway_of(scene: Scene, builder: MachineBuilder) -> anyhow::Result<Midway> {
     let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
-    let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
+    let mut machine = scene.described(builder).await?;
     scene.template(&url).await?;
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
@@ -40,6 +48,30 @@ pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)?;
     ensure!(attempts(&workflow)? == 1, "the coordinator's restart cost the write an attempt");
+    Ok(())
+}
+
+pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
+    let kernel_args = format!("{} sysrq_always_enabled", landfall_lab::KERNEL_ARGS);
+    let options = CoordinatorOptions { kernel_args, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Uefi).watchdog();
+    let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
+    server.set([]).await?;
+    let limit = scene.limit(BOOT);
+    let qmp = machine.qmp().context("the machine is off")?;
+    let mut events = qmp.events();
+    // A crash: by itself the kernel would restart 30 s later, which the watchdog does not wait for.
+    let keys = ["alt", "sysrq", "c"].map(|key| json!({ "type": "qcode", "data": key }));
+    qmp.command("send-key", json!({ "keys": keys })).await?;
+    let event = wait_event(&mut events, "WATCHDOG", limit).await?;
+    ensure!(event["data"]["action"] == json!("reset"), "{event}");
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)?;
+    let machine = scene.coordinator.api().machine("m1").await?;
+    let facts = machine.status.and_then(|status| status.facts).context("a machine without facts")?;
+    let watchdog = facts.watchdog.as_ref().context("facts without a watchdog")?;
+    ensure!(watchdog.identity.contains("i6300ESB") && watchdog.timeout_seconds == 30, "{watchdog:?}");
     Ok(())
 }
 

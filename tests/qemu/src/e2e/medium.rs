@@ -1,6 +1,8 @@
 //! c: a machine without a document boots the agent from a CD or a USB stick, with no boot service but an address from DHCP. A rule
 //! approves it, and it is installed.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
 use landfall_image::iso;
@@ -34,23 +36,7 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": success })).await?;
     scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
 
-    let medium = scene.context.dir.join("landfall.iso");
-    let (config, program) = (scene.coordinator.config(), &scene.context.artefacts.coordinator);
-    let line = tokio::process::Command::new(program).arg("--config").arg(config).arg("command-line").output().await?;
-    ensure!(line.status.success(), "landfall-coordinator command-line: {}", String::from_utf8_lossy(&line.stderr));
-    let line = String::from_utf8(line.stdout)?;
-    let artefacts = scene.context.artefacts.clone();
-    let file = medium.clone();
-    let made = move || {
-        let recipe = iso::Recipe {
-            kernel: &artefacts.kernel,
-            initramfs: &artefacts.initramfs,
-            command_line: line.trim(),
-            grub: std::path::Path::new("/usr/lib/grub"),
-        };
-        iso::build(&recipe, &file)
-    };
-    tokio::task::spawn_blocking(made).await??;
+    let medium = medium_of(&scene).await?;
     let builder = scene.ordinary("m1").firmware(firmware).medium(&medium, kind);
     let mut machine: Machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
     let begin = scene.coordinator.log().mark();
@@ -67,4 +53,37 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
         machine.wait_serial(power_on, BOOTED, BOOT).await?;
     }
     Ok(())
+}
+
+/// A described machine needs no approval: the agent of a medium asks for its token, and waits until there is work.
+pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let medium = medium_of(&scene).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).medium(&medium, Medium::Cd);
+    let mut machine = scene.described(builder).await?;
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let actions = json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]);
+    scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await?;
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "this machine has no workflow", scene.limit(BOOT)).await?;
+    let workflow = scene.provision(&machine).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// A boot medium of this coordinator.
+async fn medium_of(scene: &Scene) -> anyhow::Result<PathBuf> {
+    let medium = scene.context.dir.join("landfall.iso");
+    let (line, artefacts, file) = (scene.command_line().await?, scene.context.artefacts.clone(), medium.clone());
+    let made = move || {
+        let recipe = iso::Recipe {
+            kernel: &artefacts.kernel,
+            initramfs: &artefacts.initramfs,
+            command_line: &line,
+            grub: Path::new("/usr/lib/grub"),
+        };
+        iso::build(&recipe, &file)
+    };
+    tokio::task::spawn_blocking(made).await??;
+    Ok(medium)
 }

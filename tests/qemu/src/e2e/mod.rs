@@ -37,6 +37,7 @@ mod restored;
 mod says;
 mod scene;
 mod second_disk;
+mod secure_boot;
 mod selectors;
 mod small_memory;
 mod still_kvm;
@@ -121,6 +122,9 @@ const TESTS: &[Test] = tests! {
     "c" uefi_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Uefi, Medium::Usb);
     "c" bios_a_virtual_cd_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Cd);
     "c" bios_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Usb);
+    "c" bios_a_virtual_cd_waits_for_its_machines_workflow full medium::waits_for_a_workflow;
+    "c" uefi_secure_boot_starts_the_signed_stick_alone full secure_boot::from_a_usb_stick;
+    "c" uefi_secure_boot_starts_a_signed_image_over_http full secure_boot::over_http;
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;
@@ -142,6 +146,7 @@ const TESTS: &[Test] = tests! {
     "m" every_fault_of_an_nvme_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Nvme);
     "n" a_person_follows_and_learns_why_a_workflow_failed small followed::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
+    "o" a_hanging_kernel_is_restarted_by_the_watchdog_and_installs full interrupted::kernel_hung;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);

@@ -82,6 +82,15 @@ impl Scene {
         Ok(Self { context, coordinator, network })
     }
 
+    /// What a boot medium and a signed kernel image have as the kernel's command line.
+    pub(super) async fn command_line(&self) -> anyhow::Result<String> {
+        let (config, program) = (self.coordinator.config(), &self.context.artefacts.coordinator);
+        let line =
+            tokio::process::Command::new(program).arg("--config").arg(config).arg("command-line").output().await?;
+        ensure!(line.status.success(), "landfall-coordinator command-line: {}", String::from_utf8_lossy(&line.stderr));
+        Ok(String::from_utf8(line.stdout)?.trim().to_owned())
+    }
+
     /// A server for the image with commanded faults.
     pub(super) async fn faulty(&self) -> anyhow::Result<FaultyHttp> {
         let files = self.image().path.parent().context("the image is in no directory")?;

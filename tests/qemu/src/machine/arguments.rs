@@ -10,7 +10,13 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     let mut args: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
     add(&[
-        "-name", &spec.name, "-machine", "q35,smm=off,graphics=off", "-nodefaults", "-no-user-config", "-display",
+        "-name",
+        &spec.name,
+        "-machine",
+        if spec.secure_boot { "q35,smm=on,graphics=off" } else { "q35,smm=off,graphics=off" },
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
         "none",
     ]);
     add(&accel.qemu_args());
@@ -21,9 +27,16 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     add(&["-qmp", &format!("unix:{},server=on,wait=off", dir.join("qmp").display())]);
     // Server hardware has a source of entropy; without one the guest's first keys wait for it.
     add(&["-device", "virtio-rng-pci"]);
+    if spec.watchdog {
+        add(&["-device", "i6300esb", "-action", "watchdog=reset"]);
+    }
     match spec.firmware {
         Firmware::Uefi => {
-            let (code, vars) = firmware::ovmf(dir)?;
+            let (code, vars) = firmware::ovmf(dir, spec.secure_boot)?;
+            if spec.secure_boot {
+                // Only the firmware itself, in SMM, writes its variables.
+                add(&["-global", "driver=cfi.pflash01,property=secure,value=on"]);
+            }
             add(&["-drive", &format!("if=pflash,format=raw,unit=0,readonly=on,file={}", code.display())]);
             add(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", vars.display())]);
             // The lab's network is IPv4; OVMF would try IPv6 for a minute before it goes to the disk.

@@ -96,7 +96,7 @@ impl Machine {
     /// # Errors
     /// [`LabError`] if the firmware is missing.
     pub fn efi_variables(&self) -> Result<PathBuf, LabError> {
-        Ok(crate::firmware::ovmf(&self.dir)?.1)
+        Ok(crate::firmware::ovmf(&self.dir, self.spec.secure_boot)?.1)
     }
 
     /// One of its disks.

@@ -96,6 +96,10 @@ pub struct MachineSpec {
     pub qemu_orders: bool,
     /// Whether the firmware boots from HTTP and not by PXE.
     pub http_boot: bool,
+    /// Whether the firmware starts only what its key signed, see [`crate::SECURE_BOOT_KEY`].
+    pub secure_boot: bool,
+    /// Whether it has a watchdog, which resets it (Intel 6300ESB, 30 s).
+    pub watchdog: bool,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -127,6 +131,8 @@ impl MachineBuilder {
             disks: Vec::new(),
             qemu_orders: true,
             http_boot: false,
+            secure_boot: false,
+            watchdog: false,
             nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -147,6 +153,20 @@ impl MachineBuilder {
     #[must_use]
     pub fn http_boot(mut self) -> Self {
         self.spec.http_boot = true;
+        self
+    }
+
+    /// UEFI with Secure Boot on.
+    #[must_use]
+    pub fn secure_boot(mut self) -> Self {
+        (self.spec.firmware, self.spec.secure_boot) = (Firmware::Uefi, true);
+        self
+    }
+
+    /// A watchdog.
+    #[must_use]
+    pub fn watchdog(mut self) -> Self {
+        self.spec.watchdog = true;
         self
     }
 

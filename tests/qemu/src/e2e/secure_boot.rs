@@ -1,0 +1,133 @@
+//! c: Secure Boot, with keys of one's own: the firmware refuses an unsigned and an altered kernel image, and starts the signed one,
+//! from a USB stick and over HTTP.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use landfall_api::WorkflowPhase;
+use landfall_image::sign::{SigningKey, sign};
+use landfall_image::uki;
+use landfall_lab::{CoordinatorOptions, Medium, Network, SECURE_BOOT_KEY, efi_order};
+use serde_json::json;
+
+use super::Context;
+use super::scene::{BOOT, Scene};
+
+const FOUND: &str = "found";
+/// What OVMF writes of a program that it does not start.
+const REFUSED: &str = "BdsDxe: failed to load";
+const HTTP_BOOT: &str = ">>Start HTTP Boot";
+
+/// A rule approves the machine, which no document describes.
+pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
+    let more = "discovery = true\n[discovery]\nsubnets = [\"10.77.0.0/24\"]\n".to_owned();
+    let options = CoordinatorOptions { more, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    template(&scene).await?;
+    scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
+    let (unsigned, signed) = programs(&scene).await?;
+    let mut altered = signed.clone();
+    // In the middle of the kernel image: its initramfs.
+    let middle = altered.len() / 2;
+    altered[middle] ^= 1;
+    let stick = scene.context.dir.join("stick.img");
+    write_stick(&stick, &unsigned)?;
+    let builder = scene.ordinary("m1").secure_boot().medium(&stick, Medium::Usb);
+    let mut machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
+    for (what, program) in [("unsigned", &unsigned), ("altered", &altered)] {
+        write_stick(&stick, program)?;
+        let power_on = machine.power_on().await?;
+        let line = machine.wait_serial_line(power_on, REFUSED, scene.limit(BOOT)).await?;
+        let denied = ["Access Denied", "Security Violation"].iter().any(|why| line.text.contains(why));
+        ensure!(denied && line.text.contains("USB"), "the {what} program: {}", line.text);
+        machine.power_cut().await;
+    }
+    write_stick(&stick, &signed)?;
+    machine.power_on().await?;
+    let begun = |m: &landfall_api::Machine| m.status.as_ref().is_some_and(|status| status.workflow.is_some());
+    let api = scene.coordinator.api();
+    let found = api.wait_machine(FOUND, "the rule's workflow", scene.limit(BOOT), begun).await?;
+    require_secure(&found)?;
+    let workflow = found.status.and_then(|status| status.workflow).context("a machine without a workflow")?;
+    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await.map(drop)
+}
+
+/// Described, it needs no rule: the agent asks for its token, since the signed command line has none.
+pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
+    let served = context.dir.join("signed.efi");
+    std::fs::copy(context.artefacts.kernel.with_file_name("landfall.efi"), &served)?;
+    let options = CoordinatorOptions { uki: Some(served.clone()), ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    template(&scene).await?;
+    let (_, signed) = programs(&scene).await?;
+    std::fs::write(&served, signed)?;
+    let builder = scene.ordinary("m1").secure_boot().http_boot().firmware_orders();
+    let mut machine = scene.described(builder).await?;
+    let first = machine.power_on().await?;
+    machine.wait_serial(first, HTTP_BOOT, BOOT).await?;
+    machine.power_cut().await;
+    efi_order::network_first(&machine.efi_variables()?)?;
+    let begin = scene.coordinator.log().mark();
+    let workflow = scene.provision(&machine).await?;
+    machine.power_on().await?;
+    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let described = scene.coordinator.api().machine("m1").await?;
+    require_secure(&described)?;
+    let mac = machine.mac().replace(':', "-");
+    scene.logged(begin, &["service=http", &format!("/boot/uki/{mac}.efi")])?;
+    ensure!(!scene.has_logged(begin, &["service=tftp"]), "a file was fetched by TFTP");
+    Ok(())
+}
+
+/// A list that ends with the machine off, since the image's own boot loader is not signed.
+async fn template(scene: &Scene) -> anyhow::Result<()> {
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let actions = json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]);
+    scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await
+}
+
+/// A kernel image for this coordinator, and the same signed with the firmware's key.
+async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let (key, certificate) = SECURE_BOOT_KEY;
+    let opened = Command::new("openssl").args(["pkey", "-passin", "pass:snakeoil", "-in", key]).output()?;
+    ensure!(opened.status.success(), "{key}: {}", String::from_utf8_lossy(&opened.stderr));
+    let signer = SigningKey::new(&opened.stdout, &std::fs::read(certificate)?)?;
+    let artefacts = &scene.context.artefacts;
+    let stub = std::fs::read("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").context("the stub")?;
+    let parts = uki::Parts {
+        stub: &stub,
+        kernel: &std::fs::read(&artefacts.kernel)?,
+        initramfs: &std::fs::read(&artefacts.initramfs)?,
+        command_line: &scene.command_line().await?,
+        os_release: "ID=landfall\nNAME=Landfall\n",
+    };
+    let unsigned = uki::build(&parts)?;
+    let signed = sign(&unsigned, &signer)?;
+    Ok((unsigned, signed))
+}
+
+/// A stick with one FAT file system, on which firmware looks for this program.
+fn write_stick(stick: &Path, program: &[u8]) -> anyhow::Result<()> {
+    let file = stick.with_extension("efi");
+    std::fs::write(&file, program)?;
+    std::fs::File::create(stick)?.set_len(64 << 20)?;
+    let (stick, file) = (stick.display().to_string(), file.display().to_string());
+    for command in [
+        &["mformat", "-i", &stick, "-F", "::"][..],
+        &["mmd", "-i", &stick, "::EFI", "::EFI/BOOT"],
+        &["mcopy", "-i", &stick, &file, "::EFI/BOOT/BOOTX64.EFI"],
+    ] {
+        let made = Command::new(command[0]).args(&command[1..]).output()?;
+        ensure!(made.status.success(), "{command:?}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(())
+}
+
+/// Requires that the agent saw Secure Boot on.
+fn require_secure(machine: &landfall_api::Machine) -> anyhow::Result<()> {
+    let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
+    let secure = facts.and_then(|facts| facts.firmware.secure_boot);
+    ensure!(secure == Some(true), "the facts say of Secure Boot: {secure:?}");
+    Ok(())
+}
