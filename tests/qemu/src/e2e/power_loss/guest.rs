@@ -100,7 +100,9 @@ B=/lab/busybox
 $B mount -t proc proc /proc
 $B mount -t sysfs sys /sys
 $B mount -t devtmpfs dev /dev
-for module in virtio_pci virtio_rng virtio_blk virtio_net crc32c_generic ext4; do $B modprobe $module; done
+# The boot image's modules are compressed one by one; the agent, as /init in the same image, loads them under that name.
+$B ln -s /init /lab/modprobe
+for module in virtio_pci virtio_rng virtio_blk virtio_net crc32c_generic ext4; do /lab/modprobe -q $module; done
 $B ip link set lo up
 $B ip addr add ADDRESS/24 dev eth0
 $B ip link set eth0 up
