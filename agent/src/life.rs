@@ -6,10 +6,10 @@ mod dry_run;
 mod serve;
 mod uplink;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use landfall_api::message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals};
-use landfall_api::{DiskFacts, ErrorCode, MacAddr, MachineFacts, Problem, SecretText};
+use landfall_api::{DiskFacts, ErrorCode, MacAddr, MachineFacts, NicFacts, Problem, SecretText};
 use landfall_session::{
     AgentKey, Backoff, BootToken, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
     boot_token,
@@ -29,6 +29,8 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Between requests for a token of a machine without a workflow.
 const IDLE_WAIT: Duration = Duration::from_secs(15);
+/// Ports that a token is asked for; a document names at most so many.
+const MAX_ASKED: usize = 64;
 /// After a refusal that only a person can lift.
 const HELD_WAIT: Duration = Duration::from_secs(60);
 
@@ -161,7 +163,9 @@ impl Life {
         loop {
             // Only a key that waits for approval is judged by the facts, and they take a while to collect.
             let mut seen = collected(facts::collect_identity).await;
-            let Some(proof) = self.proof(target, uplink, key, &seen, &mut said).await else {
+            let asked = self.proof(target, uplink, key, &seen, &mut said).await;
+            let unasked = |problem| EnrollError { problem, retryable: true, retry_after: None };
+            let Some(proof) = asked.map_err(unasked)? else {
                 tokio::time::sleep(IDLE_WAIT).await;
                 continue;
             };
@@ -184,34 +188,35 @@ impl Life {
     }
 
     /// What proves this machine; nothing while it has no workflow. `said`: whether that is on the console already.
+    ///
+    /// The uplink's port is asked for first, then the others: a document need not name them all.
     async fn proof(
         &self, target: &Target, uplink: Option<&Uplink>, key: &AgentKey, seen: &MachineFacts, said: &mut bool,
-    ) -> Option<Proof> {
+    ) -> Result<Option<Proof>, Problem> {
         if let Some(token) = &self.token {
-            return Some(Proof::BootToken(token.clone()));
+            return Ok(Some(Proof::BootToken(token.clone())));
         }
-        let port = seen.nics.iter().find(|nic| uplink.is_some_and(|uplink| uplink.name == nic.name));
-        let why = match port.or(seen.nics.first()) {
-            Some(port) => match boot_token(target, port.mac, facts::identity(seen).smbios_uuid).await {
-                Ok(BootToken::Given(token)) => return Some(Proof::BootToken(token)),
-                Ok(BootToken::NoWorkflow) => {
+        let is_uplink = |nic: &&NicFacts| uplink.is_some_and(|uplink| uplink.name == nic.name);
+        let ports = seen.nics.iter().filter(is_uplink).chain(seen.nics.iter().filter(|nic| !is_uplink(nic)));
+        let (uuid, mut reasons) = (facts::identity(seen).smbios_uuid, BTreeSet::new());
+        for port in ports.take(MAX_ASKED) {
+            match boot_token(target, port.mac, uuid).await? {
+                BootToken::Given(token) => return Ok(Some(Proof::BootToken(token))),
+                BootToken::NoWorkflow(why) => {
                     if !std::mem::replace(said, true) {
-                        tracing::info!(
-                            "this machine has no workflow; the agent asks again every {} s",
-                            IDLE_WAIT.as_secs()
-                        );
+                        tracing::info!("{why}; the agent asks again every {} s", IDLE_WAIT.as_secs());
                         tracing::info!("to start its installed system, put the disk in front of this boot medium");
                     }
-                    return None;
+                    return Ok(None);
                 }
-                Ok(BootToken::None(why)) => why,
-                Err(problem) => problem.to_string(),
-            },
-            None => "no network port has an address".to_owned(),
-        };
-        tracing::info!("no boot token ({why}): a person must approve this machine's key. Its fingerprint is");
+                BootToken::None(why) => reasons.insert(why),
+            };
+        }
+        let reasons: Vec<String> = reasons.into_iter().collect();
+        tracing::info!("no boot token ({}): a person or a rule approves this machine's key.", reasons.join("; "));
+        tracing::info!("Its fingerprint is");
         tracing::info!("    {}", key.readable_fingerprint());
-        Some(Proof::Approval { fingerprint: key.fingerprint() })
+        Ok(Some(Proof::Approval { fingerprint: key.fingerprint() }))
     }
 }
 

@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use landfall_api::{Kind, MacAddr};
+use landfall_api::MacAddr;
 use uuid::Uuid;
 
 use landfall_boot::http::layer::Layer;
 use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, Unserved};
 use landfall_boot::{BootError, BootServices};
 
+use crate::engine::by_token_only;
 use crate::state::Coordinator;
 
 impl Reservations for Coordinator {
@@ -38,9 +39,12 @@ impl BootPolicy for Coordinator {
 
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
         let Some(name) = self.engine.boot().machine_of_mac(mac) else { return Ok(None) };
-        match self.store.documents().get(Kind::Machine, &name).await {
+        match self.store.machine(&name).await {
             // Nothing: deleted between the two questions.
-            Ok(found) => Ok(found.and_then(|machine| machine.metadata().uid).map(|uid| PublicFacts { name, uid })),
+            Ok(found) => Ok(found.and_then(|machine| {
+                let by_token_only = by_token_only(&machine);
+                machine.metadata.uid.map(|uid| PublicFacts { name, uid, by_token_only })
+            })),
             Err(error) => Err(PolicyError { mac, reason: error.to_string() }),
         }
     }

@@ -1,5 +1,6 @@
 //! `landfall-image`: the command line over the library.
 
+mod programs;
 mod show;
 
 use std::collections::BTreeSet;
@@ -14,9 +15,9 @@ use landfall_image::disk::filesystem::RootFs;
 use landfall_image::disk::layout::Sector;
 use landfall_image::initramfs::ExtraFile;
 use landfall_image::kernel::{KernelTree, Profile, Stored};
-use landfall_image::sign::SigningKey;
-use landfall_image::{disk, initramfs, inspect, iso, output, pack, sign, tools, uki};
+use landfall_image::{disk, initramfs, inspect, iso, output, pack, tools};
 
+use self::programs::{SignArgs, UkiArgs};
 use self::show::{bytes, share};
 
 /// Packs the boot image; builds and inspects OS disk images.
@@ -94,57 +95,6 @@ struct InitramfsArgs {
     /// Report as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Args)]
-struct UkiArgs {
-    /// The kernel, as `landfall-image initramfs --kernel-out` wrote it
-    #[arg(long, value_name = "FILE")]
-    kernel: PathBuf,
-    /// The boot image
-    #[arg(long, value_name = "FILE")]
-    initramfs: PathBuf,
-    /// The kernel's command line, for a machine that is not given another by a coordinator
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    command_line: String,
-    /// systemd's stub (Debian's package systemd-boot-efi)
-    #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
-    stub: PathBuf,
-    #[command(flatten)]
-    signer: Option<SignerArgs>,
-    /// Output file
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-}
-
-/// Both or neither.
-#[derive(Args)]
-struct SignerArgs {
-    /// The RSA key for Secure Boot, PEM, without a passphrase
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// Its X.509 certificate, PEM or DER, which the firmware has in db
-    #[arg(long, value_name = "FILE")]
-    certificate: PathBuf,
-}
-
-impl SignerArgs {
-    fn read(&self) -> anyhow::Result<SigningKey> {
-        let (key, certificate) = (read(&self.key)?, read(&self.certificate)?);
-        let (key_path, path) = (self.key.display(), self.certificate.display());
-        SigningKey::new(&key, &certificate).with_context(|| format!("cannot sign with {key_path} and {path}"))
-    }
-}
-
-#[derive(Args)]
-struct SignArgs {
-    /// The program
-    file: PathBuf,
-    #[command(flatten)]
-    signer: SignerArgs,
-    /// Output file
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
 }
 
 #[derive(Args)]
@@ -330,8 +280,8 @@ fn size(text: &str) -> Result<u64, String> {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Initramfs(args) => initramfs(&args),
-        Command::Uki(args) => unified(&args),
-        Command::Sign(args) => signed(&args),
+        Command::Uki(args) => programs::unified(&args),
+        Command::Sign(args) => programs::signed(&args),
         Command::Iso(args) => medium(&args),
         Command::OsDisk(args) => os_disk(&args),
         Command::Pack(args) => pack_disk(&args),
@@ -345,41 +295,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn unified(args: &UkiArgs) -> anyhow::Result<()> {
-    let signer = args.signer.as_ref().map(SignerArgs::read).transpose()?;
-    let (stub, kernel, initramfs) = (read(&args.stub)?, read(&args.kernel)?, read(&args.initramfs)?);
-    let os_release = format!("ID=landfall\nNAME=Landfall\nPRETTY_NAME=\"Landfall {}\"\n", env!("CARGO_PKG_VERSION"));
-    let parts = uki::Parts {
-        stub: &stub,
-        kernel: &kernel,
-        initramfs: &initramfs,
-        command_line: &args.command_line,
-        os_release: &os_release,
-    };
-    let image = uki::build(&parts)?;
-    let image = signer.map_or_else(|| Ok(image.clone()), |signer| sign::sign(&image, &signer))?;
-    write_program(&args.output, &image)
-}
-
-fn signed(args: &SignArgs) -> anyhow::Result<()> {
-    let program = read(&args.file)?;
-    let name = || format!("cannot sign {}", args.file.display());
-    write_program(&args.output, &sign::sign(&program, &args.signer.read()?).with_context(name)?)
-}
-
-fn write_program(path: &Path, program: &[u8]) -> anyhow::Result<()> {
-    output::write_file(path, program)?;
-    println!("{}", path.display());
-    println!("  stored   {}", bytes(program.len() as u64));
-    // What dbx names to forbid it.
-    println!("  hash     {}", hex::encode(sign::digest(program)?));
-    Ok(())
 }
 
 fn medium(args: &IsoArgs) -> anyhow::Result<()> {

@@ -78,7 +78,11 @@ impl SigningKey {
             Ok(read) => read.to_vec(),
             Err(_) => certificate.to_vec(),
         };
-        let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|e| SignError::Certificate(e.to_string()))?;
+        let (rest, parsed) =
+            X509Certificate::from_der(&certificate).map_err(|e| SignError::Certificate(e.to_string()))?;
+        if !rest.is_empty() {
+            return Err(SignError::Certificate("something stands behind it".to_owned()));
+        }
         if *parsed.public_key().subject_public_key.data != *key.public_key().as_ref() {
             return Err(SignError::Mismatch);
         }
@@ -165,7 +169,11 @@ impl Place {
             end = place + size;
         }
         let limit = if size == 0 { program.len() } else { begin };
-        if end > limit || size > 0 && begin.checked_add(size) != Some(program.len()) || begin % ALIGNMENT != 0 {
+        if end > limit
+            || size > 0 && begin.checked_add(size) != Some(program.len())
+            || begin % ALIGNMENT != 0
+            || size % ALIGNMENT != 0
+        {
             return Err(wrong("it is cut off, or something stands behind its signatures"));
         }
         let certificates = if size == 0 { 0..0 } else { begin..program.len() };

@@ -5,8 +5,8 @@
 //! sections that stand closer than the stub's own alignment, as they do in Debian 12's.
 
 use crate::pe::{
-    CHECKSUM, FILE_ALIGNMENT, Headers, SECTION_HEADER, SECTIONS, SIZE_OF_DATA, SIZE_OF_HEADERS, SIZE_OF_IMAGE, SYMBOLS,
-    word,
+    CERTIFICATES, CHECKSUM, DIRECTORIES, FILE_ALIGNMENT, Headers, SECTION_HEADER, SECTIONS, SIZE_OF_DATA,
+    SIZE_OF_HEADERS, SIZE_OF_IMAGE, SYMBOLS, word,
 };
 
 /// Bytes that the command line takes, filled up with blanks, so that a coordinator can put each machine's own in its place. The kernel
@@ -101,6 +101,11 @@ impl Image {
         bytes.truncate(end as usize);
         bytes[headers.at + SYMBOLS - 4..headers.at + SYMBOLS + 4].fill(0);
         bytes[headers.at + CHECKSUM..headers.at + CHECKSUM + 4].fill(0);
+        // A signature of the stub alone went with its end.
+        let signature = headers.at + CERTIFICATES..headers.at + CERTIFICATES + 8;
+        if let (Some(5..), Some(entry)) = (word(stub, headers.at + DIRECTORIES), bytes.get_mut(signature)) {
+            entry.fill(0);
+        }
         Ok(Self { bytes, headers, file_alignment })
     }
 

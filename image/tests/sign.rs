@@ -21,7 +21,7 @@ fn key(directory: &Path, name: &str, kind: &str) {
 }
 
 #[test]
-fn a_signed_uki_is_proved_by_sbverify_and_an_altered_one_is_not() {
+fn sbverify_proves_a_signed_uki_and_no_altered_one() {
     let have = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !have("sbverify") || !Path::new(STUB).exists() {
         eprintln!("SKIPPED: needs sbsigntool and systemd-boot-efi");

@@ -1,7 +1,7 @@
 //! Asking for a boot token: for an agent whose command line has none, since its boot medium or signed kernel image is the same for
 //! every machine.
 
-use landfall_api::{BOOT_TOKEN_PATH, MacAddr, Problem, SecretText};
+use landfall_api::{BOOT_TOKEN_PATH, ErrorCode, MacAddr, Problem, SecretText};
 use reqwest::StatusCode;
 use uuid::Uuid;
 
@@ -16,8 +16,8 @@ const MAX_TOKEN: usize = 1024;
 pub enum BootToken {
     /// The token.
     Given(SecretText),
-    /// The machine has no workflow. Ask again later.
-    NoWorkflow,
+    /// The machine has nothing to run now, and why. Ask again later.
+    NoWorkflow(String),
     /// There is none for this machine: a person or a rule approves its key. The reason, in a few words.
     None(String),
 }
@@ -25,7 +25,7 @@ pub enum BootToken {
 /// Asks for the token of the machine with this port.
 ///
 /// # Errors
-/// [`Problem`] if the coordinator cannot be asked.
+/// [`Problem`] if the coordinator cannot be asked, or cannot answer now.
 pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Result<BootToken, Problem> {
     let uuid = uuid.map(|uuid| format!("&uuid={uuid}")).unwrap_or_default();
     let url = format!("{target}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
@@ -34,8 +34,18 @@ pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Re
     let text = answer.text().await.map_err(|e| unreachable(&url, &e).problem)?;
     Ok(match status {
         StatusCode::OK if (1..=MAX_TOKEN).contains(&text.len()) => BootToken::Given(SecretText::new(text)),
-        StatusCode::CONFLICT => BootToken::NoWorkflow,
-        StatusCode::NOT_FOUND => BootToken::None(text.trim().chars().take(256).collect()),
+        StatusCode::CONFLICT => BootToken::NoWorkflow(short(&text)),
+        StatusCode::NOT_FOUND => BootToken::None(short(&text)),
+        busy if busy.is_server_error() || busy == StatusCode::TOO_MANY_REQUESTS => {
+            let problem = Problem::new(ErrorCode::SourceUnreachable, format!("the coordinator answered {busy}"));
+            return Err(problem.hint("read the coordinator's log for the reason").at(url));
+        }
+        // One that is older than this route.
         other => BootToken::None(format!("the coordinator answered {other}")),
     })
+}
+
+/// For one line of the console.
+fn short(text: &str) -> String {
+    text.trim().chars().filter(|c| !c.is_control()).take(256).collect()
 }

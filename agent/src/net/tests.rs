@@ -213,7 +213,7 @@ async fn late_port() {
         }
         TcpListener::bind("10.99.0.1:0").unwrap()
     });
-    // The one has a carrier at once, and a gateway that is not there; the kernel takes three seconds to notice.
+    // The one has a carrier at once, and a gateway that answers nothing.
     let interfaces = ["nowhere,address=10.97.0.7/24,gateway=10.97.0.1", "good,address=10.99.0.7/24"];
     let directory = tempfile::tempdir().unwrap();
     let interfaces = interfaces.iter().map(|line| line.parse().unwrap()).collect();
@@ -222,6 +222,7 @@ async fn late_port() {
     let mut ports = network.ports();
     let first = |all: &Ports| all.values().any(|port| port.name == "nowhere" && port.addresses.v4.is_some());
     drop(tokio::time::timeout(limit, ports.wait_for(first)).await.unwrap().unwrap());
+    ip("neigh replace 10.97.0.1 lladdr 02:00:00:00:00:99 dev nowhere nud permanent");
     let mut electing = Box::pin(network.elect("10.99.0.1", listener.local_addr().unwrap().port(), None, limit));
     assert!(futures::poll!(&mut electing).is_pending(), "it tries the first port");
     far.run(|| ip("link set server up"));

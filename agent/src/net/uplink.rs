@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream::FuturesUnordered};
 use landfall_api::MacAddr;
 use tokio::net::TcpSocket;
+use tokio::time::Instant;
 
 use super::Network;
 use super::port::Port;
@@ -21,6 +22,8 @@ use super::setup::{Addresses, Route};
 
 /// How long BOOTIF is tried alone.
 const HEAD_START: Duration = Duration::from_millis(300);
+/// So long after the first try other ports are taken in: one whose address changes again and again would never let the choice end.
+const TAKEN_IN: Duration = Duration::from_secs(30);
 /// For one TCP connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Below every metric of `port`.
@@ -68,10 +71,11 @@ impl Network {
         let mut problems: BTreeMap<u32, String> = BTreeMap::new();
         let mut tried: BTreeMap<u32, Addresses> = BTreeMap::new();
         let mut tries = FuturesUnordered::new();
+        let until = Instant::now() + TAKEN_IN;
         loop {
             let ports = changes.borrow_and_update().clone();
             for (index, candidate) in ports.into_iter().filter(|(_, port)| usable(port)) {
-                if tried.get(&index) == Some(&candidate.addresses) {
+                if tried.get(&index) == Some(&candidate.addresses) || Instant::now() > until {
                     continue;
                 }
                 tried.insert(index, candidate.addresses.clone());

@@ -1,7 +1,7 @@
 //! The hardware watchdog: it restarts a machine whose kernel or agent hangs. A task of the runtime feeds it, so that a runtime that
 //! stands still does not.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +18,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(10);
 /// The watchdog is fed so often within its time.
 const MEALS: u32 = 4;
+/// A driver that hangs must not keep the machine from its restart.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Closing the device after this byte stops the watchdog (Documentation/watchdog/watchdog-api.rst, "magic close").
 const MAGIC_CLOSE: &[u8] = b"V";
 
@@ -37,8 +39,10 @@ impl Watchdog {
     /// Stops it: the machine goes down by itself, and what starts next brings its own driver, perhaps late.
     pub(super) async fn stop(&mut self) {
         self.stop.send_replace(true);
-        if let Err(e) = (&mut self.task).await {
-            tracing::error!("feeding the watchdog failed: {e}");
+        match tokio::time::timeout(STOP_LIMIT, &mut self.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::error!("feeding the watchdog failed: {e}"),
+            Err(_elapsed) => tracing::error!("the watchdog's driver does not answer; going on without it"),
         }
     }
 }
@@ -97,6 +101,9 @@ fn open(class: &Path, devices: &Path) -> Result<Option<(File, WatchdogFacts)>, S
         let (time, shortest) = (seen.timeout_seconds, SHORTEST.as_secs());
         return Err(format!("{} has a time of {time} s, and the agent needs {shortest}", seen.identity));
     }
+    if fs::read_to_string(class.join(&name).join("nowayout")).is_ok_and(|text| text.trim() == "1") {
+        return Err(format!("{} cannot be stopped (nowayout), and the next system may not feed it", seen.identity));
+    }
     let path = devices.join(name);
     match OpenOptions::new().write(true).open(&path) {
         Ok(device) => Ok(Some((device, seen))),
@@ -108,8 +115,6 @@ fn open(class: &Path, devices: &Path) -> Result<Option<(File, WatchdogFacts)>, S
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -129,6 +134,8 @@ mod tests {
         assert_eq!(opened(), Ok(None), "without its node");
         fs::write(devices.join("watchdog1"), "").unwrap();
         assert_eq!(opened(), Ok(Some(30)));
+        fs::write(class.join("watchdog1/nowayout"), "1\n").unwrap();
+        assert!(opened().unwrap_err().contains("cannot be stopped"));
         fs::write(class.join("watchdog1/timeout"), "2").unwrap();
         assert!(opened().unwrap_err().contains("has a time of 2 s"));
     }

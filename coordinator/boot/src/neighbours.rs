@@ -1,4 +1,4 @@
-//! Which Ethernet address is behind an IP address: by our own leases, else by the kernel's neighbour table.
+//! Which Ethernet address is behind an IP address: by the kernel's neighbour table, else by our own leases.
 //!
 //! Good enough to name a machine in a log, to serve what is not secret, and to refuse hosts that are recognisably
 //! others; never a proof of identity.
@@ -62,15 +62,18 @@ impl Neighbours {
     /// Who is behind an IP address.
     pub fn behind(&self, address: Ipv4Addr) -> Behind {
         let served = self.served.get();
-        if let Some(holder) = served.and_then(|served| served.leases.holder(address)) {
-            return Behind::Mac(holder);
-        }
+        let leased = served.and_then(|served| served.leases.holder(address));
         // Without procfs, or behind a router, no host is a neighbour.
         let found = std::fs::read_to_string(&self.table).ok().and_then(|table| in_table(&table, address));
-        match found {
-            None => Behind::Unknown,
-            Some((mac, device)) if served.is_some_and(|served| served.interface == device) => Behind::Unleased(mac),
-            Some((mac, _)) => Behind::Mac(mac),
+        match (found, leased) {
+            (None, None) => Behind::Unknown,
+            // Behind a relay.
+            (None, Some(holder)) => Behind::Mac(holder),
+            (Some((mac, device)), None) if served.is_some_and(|served| served.interface == device) => {
+                Behind::Unleased(mac)
+            }
+            // Also where another port has the lease: this one uses the address.
+            (Some((mac, _)), _) => Behind::Mac(mac),
         }
     }
 
@@ -120,9 +123,11 @@ mod tests {
         let (of, mac) =
             (|last| neighbours.behind(Ipv4Addr::new(10, 77, 0, last)), |last| MacAddr([0x52, 0x54, 0, 0, 0, last]));
         assert_eq!((of(1), of(9)), (Behind::Mac(mac(1)), Behind::Unknown), "no server of ours");
-        neighbours.learn("br0", Leases::of([(Ipv4Addr::new(10, 77, 0, 2), mac(7))]));
+        let leased = |last| Ipv4Addr::new(10, 77, 0, last);
+        neighbours.learn("br0", Leases::of([(leased(2), mac(7)), (leased(8), mac(8))]));
         assert_eq!(of(1), Behind::Unleased(mac(1)));
-        assert_eq!(of(2), Behind::Mac(mac(7)), "a lease says more than the table");
+        assert_eq!(of(2), Behind::Mac(mac(2)), "another host took over the address of a lease");
+        assert_eq!(of(8), Behind::Mac(mac(8)), "behind a relay");
         assert_eq!(of(3), Behind::Mac(mac(3)), "another link is not ours");
         assert_eq!(of(9), Behind::Unknown, "behind a router");
     }

@@ -55,6 +55,8 @@ pub struct PublicFacts {
     pub name: String,
     /// The document's uid.
     pub uid: Uuid,
+    /// It enrols with a boot token alone: no approval counts.
+    pub by_token_only: bool,
 }
 
 /// Which boot service was asked.

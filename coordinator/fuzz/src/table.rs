@@ -38,7 +38,7 @@ impl BootPolicy for Table {
         Ok(mac.to_string() == MAC)
     }
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
-        Ok((mac.to_string() == MAC).then(|| PublicFacts { name: "m1".into(), uid: Uuid::nil() }))
+        Ok((mac.to_string() == MAC).then(|| PublicFacts { name: "m1".into(), uid: Uuid::nil(), by_token_only: true }))
     }
 }
 

@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     let asker = metadata::Asker {
         ip: [10, 77, 0, 9].into(),
         mac: MAC.parse().expect("an address"),
-        machine: landfall_boot::policy::PublicFacts { name: "m1".into(), uid: Uuid::nil() },
+        machine: landfall_boot::policy::PublicFacts { name: "m1".into(), uid: Uuid::nil(), by_token_only: true },
     };
     assert!(metadata::get(&target, &asker).is_none_or(|text| !text.is_empty() && text.len() < 1024));
 });

@@ -257,7 +257,8 @@ impl Documents {
             }
         }
         for Reservation { mac, address } in &machine.spec.reservations {
-            if let Some(owner) = port(*mac) {
+            // A machine that discovery found may be this very one, or forged.
+            if let Some(owner) = port(*mac).filter(|owner| index.discovered().is_described(owner)) {
                 return refuse(format!("{mac} belongs to"), &owner, "reservations");
             }
             if let Some(owner) = reservations.machine_of_address(*address).filter(|owner| owner != name) {

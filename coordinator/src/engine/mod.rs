@@ -40,7 +40,7 @@ use landfall_store::Store;
 pub use boot::Boot;
 pub use certificates::{CertificateAuthority, Certificates, IssuedCertificate};
 pub use documents::Documents;
-pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments};
+pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
 pub use requests::Requests;
 pub use sessions::{Opened, Sessions};

@@ -42,8 +42,11 @@ const SERVER_DIRECTORIES: &[&str] = &[
 ];
 
 /// Single modules of the server profile outside of those directories.
-const SERVER: &[&str] =
-    &["mlx4_en", "dm_mod", "dm_multipath", "raid0", "raid1", "raid10", "raid456", "usbhid", "hid_generic"];
+const SERVER: &[&str] = &[
+    "mlx4_en", "dm_mod", "dm_multipath", "raid0", "raid1", "raid10", "raid456", "usbhid",
+    "hid_generic", // What iTCO_wdt is found by.
+    "lpc_ich", "i2c_i801",
+];
 
 /// Modules in those directories that are for desktops, tests or PCMCIA: they would only waste space.
 const SERVER_EXCLUDED: &[&str] =

@@ -52,7 +52,7 @@ impl Network {
 /// A subnet with its addresses.
 #[derive(Debug, Clone)]
 pub struct Subnet {
-    /// What its clients are told.
+    /// What its clients learn of it.
     pub network: Network,
     /// The addresses.
     pub pool: Pool,
@@ -90,19 +90,20 @@ impl Subnets {
         self.all().find_map(|subnet| subnet.pool.holder(address, now))
     }
 
-    /// The client's subnet: the one that its relay names, else the one of its address when it renews, else the link's own.
-    fn of(&mut self, request: &Request) -> Result<&mut Subnet, Silence> {
+    /// The client's subnet: the one that its relay names, else the one of the lease that it renews, else the link's own. An address
+    /// by itself proves nothing: any host can name one.
+    fn of(&mut self, request: &Request, now: u64) -> Result<&mut Subnet, Silence> {
         let relay = request.link();
-        let at = relay.or(Some(request.ciaddr).filter(|address| !address.is_unspecified()));
-        if let Some(at) = at
-            && !self.own.network.contains(at)
-        {
-            match self.relayed.iter().position(|subnet| subnet.network.contains(at)) {
-                Some(n) => return Ok(&mut self.relayed[n]),
-                None => relay.map_or(Ok(()), |relay| Err(Silence::Relayed(relay)))?,
+        let renewed = |subnet: &Subnet| subnet.pool.holder(request.ciaddr, now) == Some(request.mac);
+        let found = match relay {
+            Some(relay) if self.own.network.contains(relay) => None,
+            Some(relay) => {
+                let found = self.relayed.iter().position(|subnet| subnet.network.contains(relay));
+                Some(found.ok_or(Silence::Relayed(relay))?)
             }
-        }
-        Ok(&mut self.own)
+            None => self.relayed.iter().position(renewed),
+        };
+        Ok(found.map_or(&mut self.own, |n| &mut self.relayed[n]))
     }
 }
 
@@ -115,17 +116,16 @@ pub fn answer(
     now: u64,
 ) -> Result<Reply, Silence> {
     standing.check()?;
-    let Subnet { network, pool } = subnets.of(request)?;
+    let Subnet { network, pool } = subnets.of(request, now)?;
     let client = Holder { mac: request.mac, unknown: standing != Standing::Known, reservations };
     match request.kind {
         MessageType::Discover => {
-            let none = |pool: &Pool| pool.reserved(client).map_or(Silence::NoAddress, Silence::ReservedInUse);
-            let address = pool.offer(client, request.requested, now).ok_or_else(|| none(pool))?;
+            let address = pool.offer(client, request.requested, now).ok_or(Silence::NoAddress)?;
             lease_reply(request, MessageType::Offer, (address, network.lease_of(client)), network, server)
         }
         MessageType::Request => on_request(request, client, pool, network, server, now),
         MessageType::Inform => {
-            let mut reply = Reply::new(request, MessageType::Ack, server, destination(request));
+            let mut reply = Reply::new(request, MessageType::Ack, server, destination(request, network, server));
             add_network(&mut reply, network);
             add_boot(&mut reply, request, server)?;
             Ok(reply)
@@ -156,11 +156,11 @@ fn on_request(
     }
     // Selecting and rebooting clients name the address in option 50, renewing ones have it already.
     let Some(address) = request.requested.or(Some(request.ciaddr).filter(|a| !a.is_unspecified())) else {
-        return nak(request, server);
+        return nak(request, network, server);
     };
     let life = network.lease_of(client);
     if !pool.bind(client, address, life, now) {
-        return nak(request, server);
+        return nak(request, network, server);
     }
     lease_reply(request, MessageType::Ack, (address, life), network, server)
 }
@@ -168,7 +168,7 @@ fn on_request(
 fn lease_reply(
     request: &Request, kind: MessageType, (address, life): (Ipv4Addr, Duration), network: &Network, server: &BootServer,
 ) -> Result<Reply, Silence> {
-    let mut reply = Reply::new(request, kind, server, destination(request));
+    let mut reply = Reply::new(request, kind, server, destination(request, network, server));
     reply.message.set_yiaddr(address);
     let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX);
     let options = reply.message.opts_mut();
@@ -208,9 +208,10 @@ fn add_boot(reply: &mut Reply, request: &Request, server: &BootServer) -> Result
 }
 
 /// A refusal: the client starts over at once, instead of using an address that is not its own.
-fn nak(request: &Request, server: &BootServer) -> Result<Reply, Silence> {
+fn nak(request: &Request, network: &Network, server: &BootServer) -> Result<Reply, Silence> {
     let to = match request.giaddr {
         relay if !relay.is_unspecified() => Destination::Relay(relay),
+        _ if is_far(request, network, server) => Destination::Client(request.ciaddr),
         // Always broadcast: the client's address is exactly what is in doubt.
         _ => Destination::Broadcast,
     };
@@ -223,12 +224,18 @@ fn nak(request: &Request, server: &BootServer) -> Result<Reply, Silence> {
     Ok(reply)
 }
 
+/// Whether a client that renews by itself is on another link, where no broadcast of ours arrives.
+fn is_far(request: &Request, network: &Network, server: &BootServer) -> bool {
+    let on_link = network.contains(server.address) && network.contains(request.ciaddr);
+    !request.ciaddr.is_unspecified() && !on_link
+}
+
 /// Broadcast reaches every client that has no address yet, also those that did not ask for it; sending to an address that
 /// the client does not answer ARP for would need raw sockets and gains nothing on a lab network.
-fn destination(request: &Request) -> Destination {
+fn destination(request: &Request, network: &Network, server: &BootServer) -> Destination {
     if !request.giaddr.is_unspecified() {
         Destination::Relay(request.giaddr)
-    } else if !request.ciaddr.is_unspecified() && !request.broadcast {
+    } else if is_far(request, network, server) || !request.ciaddr.is_unspecified() && !request.broadcast {
         Destination::Client(request.ciaddr)
     } else {
         Destination::Broadcast

@@ -9,8 +9,8 @@
 //! time is used up; and whenever the process or the power fails, no lease ends earlier in the file than its client knows.
 //! The price: after a restart an address that was not renewed stays reserved for one lease time more.
 //!
-//! A machine's document may reserve an address ([`Reservations`]): its port then gets that one and no other, also outside of the
-//! range, and no other client gets it. Who has it when it is reserved is asked to leave at the next renewal.
+//! A machine's document may reserve an address ([`Reservations`]), also outside of the range: its port gets that one, and no other
+//! client does. A host that has it when it is reserved is asked to leave at its next renewal; until then the port gets another one.
 //!
 //! Unknown machines (served with `dhcp.discovery`) hold at most half of the range, and an offer to them is withdrawn
 //! for a described machine: so forged Ethernet addresses lock no machine out.
@@ -83,6 +83,8 @@ pub struct Pool {
     count: u32,
     /// The first and last address that may be reserved.
     subnet: (u32, u32),
+    /// What in between may not.
+    unreservable: Vec<Ipv4Addr>,
     excluded: Vec<Ipv4Addr>,
     leases: BTreeMap<Ipv4Addr, Lease>,
     by_mac: BTreeMap<MacAddr, Ipv4Addr>,
@@ -106,6 +108,7 @@ impl Pool {
             first,
             count: width + 1,
             subnet: (first, u32::from(range.last)),
+            unreservable: excluded.clone(),
             excluded,
             leases: BTreeMap::new(),
             by_mac: BTreeMap::new(),
@@ -114,11 +117,12 @@ impl Pool {
         })
     }
 
-    /// The same pool; addresses of the whole subnet may be reserved.
+    /// The same pool; every address of the subnet may be reserved but for these, also one that is given to no other client, such as a
+    /// router's.
     #[must_use]
-    pub fn within(self, netmask: Ipv4Addr) -> Self {
+    pub fn within(self, netmask: Ipv4Addr, unreservable: Vec<Ipv4Addr>) -> Self {
         let mask = u32::from(netmask);
-        Self { subnet: (self.first & mask, self.first | !mask), ..self }
+        Self { subnet: (self.first & mask, self.first | !mask), unreservable, ..self }
     }
 
     /// Takes in kept leases. Those outside the range that were not reserved, or contradicting an earlier one, are left out. None ends later than
@@ -158,17 +162,23 @@ impl Pool {
     }
 
     fn reservable(&self, address: Ipv4Addr) -> bool {
-        (self.subnet.0..=self.subnet.1).contains(&u32::from(address)) && !self.excluded.contains(&address)
+        (self.subnet.0..=self.subnet.1).contains(&u32::from(address)) && !self.unreservable.contains(&address)
     }
 
-    /// The address reserved for this client, if this subnet can give it.
-    pub fn reserved(&self, client: Holder<'_>) -> Option<Ipv4Addr> {
-        client.reservations.address_for(client.mac).filter(|address| self.reservable(*address))
+    /// The address reserved for this client, if it can have it now.
+    fn reserved(&self, client: Holder<'_>, now: u64) -> Option<Ipv4Addr> {
+        let reserved = client.reservations.address_for(client.mac).filter(|address| self.reservable(*address))?;
+        let free = self.leases.get(&reserved).is_none_or(|lease| match lease.state {
+            LeaseState::Offered => true,
+            LeaseState::Bound => lease.until <= now || lease.mac == client.mac,
+            LeaseState::Declined => lease.until <= now,
+        });
+        free.then_some(reserved)
     }
 
     /// Whether the address may be this client's at all.
-    fn suits(&self, client: Holder<'_>, address: Ipv4Addr) -> bool {
-        match self.reserved(client) {
+    fn suits(&self, client: Holder<'_>, address: Ipv4Addr, now: u64) -> bool {
+        match self.reserved(client, now) {
             Some(reserved) => reserved == address,
             None => self.usable(address) && client.reservations.reserved_for(address).is_none(),
         }
@@ -184,7 +194,15 @@ impl Pool {
     /// free one. Keeps it for [`OFFER_LIFE`]. `None` when every address that it may have is taken.
     pub fn offer(&mut self, client: Holder<'_>, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
         let until = now + OFFER_LIFE.as_secs();
-        if let Some(address) = self.by_mac.get(&client.mac).copied().filter(|address| self.suits(client, *address)) {
+        let own = self.by_mac.get(&client.mac).copied();
+        if let Some(reserved) = self.reserved(client, now).filter(|reserved| own != Some(*reserved)) {
+            // Where it has another address still, the offer needs no note: no other client gets this one.
+            if own.is_none() {
+                self.set(reserved, client, LeaseState::Offered, until);
+            }
+            return Some(reserved);
+        }
+        if let Some(address) = own.filter(|address| self.suits(client, *address, now)) {
             // A bound lease stays bound: a machine that restarts discovers anew while its lease runs.
             let lease = self.leases.get(&address).copied()?;
             if lease.state == LeaseState::Offered || lease.until <= now {
@@ -192,21 +210,16 @@ impl Pool {
             }
             return Some(address);
         }
-        if let Some(address) = self.reserved(client) {
-            let offered = self.leases.get(&address).is_some_and(|lease| lease.state == LeaseState::Offered);
-            let free = offered || self.free(address, now);
-            return free.then(|| self.set(address, client, LeaseState::Offered, until)).map(|()| address);
-        }
         if client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
             return None;
         }
         let start = hash(client.mac) % self.count;
         let by_hash = (0..self.count).map(|i| Ipv4Addr::from(self.first + (start + i) % self.count));
-        let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now) && self.suits(client, *a));
+        let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now) && self.suits(client, *a, now));
         let address = match free {
             Some(address) => address,
             None if client.unknown => return None,
-            None => self.offered_to_an_unknown(client)?,
+            None => self.offered_to_an_unknown(client, now)?,
         };
         self.set(address, client, LeaseState::Offered, until);
         Some(address)
@@ -216,7 +229,8 @@ impl Pool {
     /// had one, becomes free. Says whether it was given.
     pub fn bind(&mut self, client: Holder<'_>, address: Ipv4Addr, life: Duration, now: u64) -> bool {
         let own = self.by_mac.get(&client.mac) == Some(&address);
-        if !self.suits(client, address) || !own && !self.free(address, now) {
+        let reserved = self.reserved(client, now) == Some(address);
+        if !self.suits(client, address, now) || !own && !reserved && !self.free(address, now) {
             return false;
         }
         if !own && client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
@@ -244,10 +258,10 @@ impl Pool {
     }
 
     /// The address that was first offered to an unknown machine.
-    fn offered_to_an_unknown(&self, client: Holder<'_>) -> Option<Ipv4Addr> {
+    fn offered_to_an_unknown(&self, client: Holder<'_>, now: u64) -> Option<Ipv4Addr> {
         let offered = self.leases.iter().filter(|(_, l)| l.unknown && l.state == LeaseState::Offered);
         offered
-            .filter(|(address, _)| self.suits(client, **address))
+            .filter(|(address, _)| self.suits(client, **address, now))
             .min_by_key(|(_, l)| l.until)
             .map(|(address, _)| *address)
     }
@@ -294,7 +308,7 @@ impl Pool {
     /// Keeps both maps in step: one address a client, one client an address.
     fn set(&mut self, address: Ipv4Addr, client: Holder<'_>, state: LeaseState, until: u64) {
         let Holder { mac, unknown, .. } = client;
-        let reserved = self.reserved(client) == Some(address);
+        let reserved = client.reservations.address_for(mac) == Some(address);
         if let Some(old) = self.by_mac.insert(mac, address)
             && old != address
         {
@@ -407,33 +421,39 @@ mod tests {
 
     #[test]
     fn a_reserved_address_is_its_ports_alone() {
-        let mut pool = pool(20).within(Ipv4Addr::new(255, 255, 255, 0));
-        let address = |last| Ipv4Addr::new(10, 0, 0, last);
-        // Before anything is reserved, port 2 gets .15, and port 1 has another lease.
-        assert_eq!(pool.offer(known(2), Some(address(15)), 0), Some(address(15)));
-        assert!(pool.bind(known(2), address(15), HOUR, 0));
-        assert!(pool.bind(known(1), address(16), HOUR, 0));
-        // Reserved: one in the range, one outside, one that is excluded.
-        let reserved = &Reserved(&[(1, 15), (3, 200), (4, 11)]);
+        let wide = || pool(20).within(Ipv4Addr::new(255, 255, 255, 0), vec![Ipv4Addr::new(10, 0, 0, 1)]);
+        let (mut pool, address) = (wide(), |last| Ipv4Addr::new(10, 0, 0, last));
+        // Before anything is reserved, ports 1 and 2 have a lease.
+        assert!(pool.bind(known(1), address(16), HOUR, 0) && pool.bind(known(2), address(15), HOUR, 0));
+        // One in the range, one outside, one that no other client gets, one that none gets.
+        let reserved = &Reserved(&[(1, 15), (3, 200), (4, 11), (5, 1)]);
         let of = |n| Holder { reservations: reserved, ..known(n) };
-        assert_eq!(pool.offer(of(1), None, 1), None, "port 2 still has it");
-        assert!(!pool.bind(of(1), address(16), HOUR, 1), "and its old one is its own no more");
-        assert!(!pool.bind(of(2), address(15), HOUR, 2), "which it learns when it renews");
+        // Port 2 still has it: port 1 keeps its own, and port 2 learns of it when it renews.
+        assert_eq!(pool.offer(of(1), None, 1), Some(address(16)));
+        assert!(pool.bind(of(1), address(16), HOUR, 1) && !pool.bind(of(2), address(15), HOUR, 2));
         let moved = pool.offer(of(2), Some(address(15)), 2).unwrap();
-        assert_ne!(moved, address(15));
+        assert!(moved != address(15) && pool.bind(of(2), moved, HOUR, 2));
+        // An offer alone takes nothing away.
         assert_eq!(pool.offer(of(1), None, 3), Some(address(15)));
-        assert!(pool.bind(of(1), address(15), HOUR, 3));
-        assert_eq!(pool.offer(of(3), None, 3), Some(address(200)));
-        assert!(pool.bind(of(3), address(200), HOUR, 3));
-        let dynamic = pool.offer(of(4), None, 3).unwrap();
-        assert!(pool.usable(dynamic), "an excluded address is not given, reserved or not");
+        assert_eq!(pool.holder(address(16), 3), Some(mac(1)));
+        assert!(!pool.bind(of(1), address(16), HOUR, 3) && pool.bind(of(1), address(15), HOUR, 3));
+        assert_eq!(pool.holder(address(16), 3), None);
+        for (port, last) in [(3, 200), (4, 11)] {
+            assert_eq!(pool.offer(of(port), None, 3), Some(address(last)));
+            assert!(pool.bind(of(port), address(last), HOUR, 3));
+        }
+        assert!(pool.usable(pool.clone().offer(of(5), None, 3).unwrap()), "the coordinator's own is not given");
         let all: Vec<_> = (20..40).filter_map(|n| pool.offer(of(n), Some(address(200)), 4)).collect();
-        assert!(!all.contains(&address(200)) && !all.contains(&address(15)), "{all:?}");
+        assert!(all.iter().all(|given| pool.usable(*given) && *given != address(15)), "{all:?}");
         // After a restart the machine with the address outside of the range is still known by it.
-        let mut after = self::pool(20).within(Ipv4Addr::new(255, 255, 255, 0));
+        let mut after = wide();
         after.restore(pool.kept(), u64::MAX);
         assert_eq!((after.holder(address(200), 5), after.holder(address(15), 5)), (Some(mac(3)), Some(mac(1))));
         assert!(!after.bind(known(3), address(200), HOUR, 6), "without its reservation it goes back into the range");
+        // A stranger on the address: another one until the address is asked for again.
+        assert!(pool.decline(mac(3), address(200), 7));
+        assert!(pool.usable(pool.clone().offer(of(3), None, 606).unwrap()));
+        assert_eq!(pool.offer(of(3), None, 607), Some(address(200)));
     }
 
     #[test]
@@ -483,7 +503,7 @@ mod tests {
         /// Whatever clients do, no two hold one address, none holds two, and none holds one outside the range.
         #[test]
         fn leases_never_conflict(steps in prop::collection::vec((0u8..6, 1u8..12, prop_oneof![5u8..25, Just(40)], 0u64..5000), 1..200)) {
-            let mut pool = pool(18).within(Ipv4Addr::new(255, 255, 255, 0));
+            let mut pool = pool(18).within(Ipv4Addr::new(255, 255, 255, 0), vec![]);
             let mut now = 0;
             let mut bound: BTreeMap<MacAddr, (Ipv4Addr, u64)> = BTreeMap::new();
             let mut file = BTreeMap::new();
@@ -495,15 +515,12 @@ mod tests {
                 let client = Holder { mac, unknown: who > 3, reservations };
                 let revision = pool.revision();
                 match what {
-                    // One that is offered another address has left its own: it starts anew.
-                    0 => if let Some(address) = pool.offer(client, Some(address), now) {
-                        bound.retain(|holder, (held, _)| *holder != mac || *held == address);
-                    },
+                    0 => { pool.offer(client, Some(address), now); }
                     1 | 2 => if pool.bind(client, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
                     3 => if pool.release(mac, address) { bound.remove(&mac); },
                     4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
                     _ => {
-                        pool = self::pool(18).within(Ipv4Addr::new(255, 255, 255, 0));
+                        pool = self::pool(18).within(Ipv4Addr::new(255, 255, 255, 0), vec![]);
                         pool.restore(file.clone(), u64::MAX);
                     }
                 }

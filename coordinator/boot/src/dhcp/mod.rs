@@ -72,12 +72,6 @@ pub enum Silence {
     /// Every address is taken.
     #[error("every address of the subnet's range is taken; widen it")]
     NoAddress,
-    /// The address reserved for it is another host's.
-    #[error(
-        "the address {0} is reserved for it, and another host still has it: wait for the end of that lease, or restart \
-            that host"
-    )]
-    ReservedInUse(Ipv4Addr),
     /// The reply does not fit its fields.
     #[error("the boot URL is longer than DHCP's 127 bytes")]
     UrlTooLong,

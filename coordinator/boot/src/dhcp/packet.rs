@@ -139,8 +139,11 @@ impl Request {
         while let [code, length, after @ ..] = rest
             && let Some((value, next)) = after.split_at_checked(usize::from(*length))
         {
-            if *code == LINK_SELECTION && !self.giaddr.is_unspecified() {
-                return address(value);
+            if *code == LINK_SELECTION
+                && !self.giaddr.is_unspecified()
+                && let Some(link) = address(value)
+            {
+                return Some(link);
             }
             rest = next;
         }

@@ -125,9 +125,14 @@ impl Reply {
         Ok(bytes)
     }
 
+    /// Option 53.
+    pub fn kind(&self) -> Option<MessageType> {
+        self.message.opts().msg_type()
+    }
+
     /// The word used in the log.
     pub fn kind_str(&self) -> &'static str {
-        match self.message.opts().msg_type() {
+        match self.kind() {
             Some(MessageType::Offer) => "offer",
             Some(MessageType::Ack) => "ack",
             Some(MessageType::Nak) => "nak",

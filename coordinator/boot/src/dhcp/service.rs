@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use dhcproto::v4::MessageType;
 use landfall_api::MacAddr;
 use tokio::{net::UdpSocket, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::bootfile::{ARM64_LOADER, BootServer};
 use super::full::{self, Network, Subnet, Subnets};
 use super::lease_file::LeaseFile;
-use super::leases::{DECLINED_LIFE, Pool};
+use super::leases::{DECLINED_LIFE, MAX_RANGE, Pool};
 #[cfg(test)]
 use super::leases::{Lease, LeaseState};
 use super::packet::{Client, Request};
@@ -200,11 +201,13 @@ impl DhcpService {
         };
         match outcome {
             Ok(reply) => {
-                // An ordinary client has no boot file, and one that has a lease may still have none.
-                match self.server.boot_file(&request).err().filter(|reason| is_shown(&request, reason)) {
-                    Some(reason) => self.policy.unserved(unserved(&request, &reason)),
-                    None => self.policy.served(request.mac, Service::Dhcp),
+                // An ordinary client boots nothing, and a netbooting one with an address may still have no boot file.
+                match self.server.boot_file(&request).err() {
+                    Some(reason) if is_shown(&request, &reason) => self.policy.unserved(unserved(&request, &reason)),
+                    None if reply.kind() != Some(MessageType::Nak) => self.policy.served(request.mac, Service::Dhcp),
+                    _ => {}
                 }
+                self.complain_about_reservation(&request, &reply);
                 self.send(&request, &reply, from, port).await;
             }
             Err(reason) => {
@@ -217,6 +220,21 @@ impl DhcpService {
                 }
                 log_silence(&request, &reason, port);
             }
+        }
+    }
+
+    /// Says that a port gets another address than the one reserved for it.
+    fn complain_about_reservation(&self, request: &Request, reply: &Reply) {
+        let given = reply.message.yiaddr();
+        if let Some(reserved) = self.policy.address_for(request.mac)
+            && !given.is_unspecified()
+            && given != reserved
+            && let Some(left_out) = LINES.step()
+        {
+            tracing::warn!(
+                service = "dhcp", mac = %request.mac, %reserved, %given, left_out, "a port gets another address than the one reserved for it, \
+                    which is in another subnet, still leased to another host, or the coordinator's own"
+            );
         }
     }
 
@@ -312,14 +330,22 @@ fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
         }
         all.push((*range, network));
     }
+    // The file of leases is bounded, and written whole.
+    let addresses = |range: &AddressRange| u64::from(u32::from(range.last) - u32::from(range.first)) + 1;
+    let total: u64 = all.iter().map(|(range, _)| addresses(range)).sum();
+    if total > u64::from(MAX_RANGE) {
+        let what = format!("all ranges together have {total} addresses; at most {MAX_RANGE} are served");
+        return Err(invalid("dhcp.subnets", what, "make them narrower"));
+    }
     let file = LeaseFile::new(&config.data_dir);
     let kept = file.load().map_err(|source| DhcpError::Leases { path: file.path().to_owned(), source })?;
     let clock = Clock::start();
     let filled = |(range, network): (AddressRange, Network)| {
-        let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain([config.advertise]);
-        let pool = Pool::new(range, taken.chain(network.ends()).collect());
+        let never: Vec<Ipv4Addr> = network.ends().into_iter().chain([config.advertise]).collect();
+        let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain(never.iter().copied());
+        let pool = Pool::new(range, taken.collect());
         let pool = pool.map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;
-        let mut pool = pool.within(network.netmask);
+        let mut pool = pool.within(network.netmask, never);
         // A lease is kept for twice its time at most, see `Pool::bind`.
         let latest = clock.now() + 2 * network.lease.as_secs().max(DECLINED_LIFE.as_secs());
         pool.restore(kept.iter().map(|(address, lease)| (*address, *lease)), latest);

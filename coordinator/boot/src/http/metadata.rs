@@ -62,7 +62,7 @@ pub fn get(path: &str, asker: &Asker) -> Option<String> {
 }
 
 fn nocloud(file: &str, asker: &Asker) -> Option<String> {
-    let PublicFacts { name, uid } = &asker.machine;
+    let PublicFacts { name, uid, by_token_only: _ } = &asker.machine;
     match file {
         "" => Some("meta-data\nuser-data\nvendor-data\n".to_owned()),
         // Both are safe as bare YAML: a UUID, and a DNS label in quotes (one of digits alone would be a number).
@@ -83,7 +83,7 @@ mod tests {
         let asker = Asker {
             ip: Ipv4Addr::new(10, 77, 0, 100),
             mac: "52:54:00:00:00:01".parse().unwrap(),
-            machine: PublicFacts { name: "web-1".into(), uid: Uuid::nil() },
+            machine: PublicFacts { name: "web-1".into(), uid: Uuid::nil(), by_token_only: true },
         };
         let uid = Uuid::nil();
         for (path, text) in [

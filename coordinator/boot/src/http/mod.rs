@@ -159,10 +159,15 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     let script = match decide(&shared, client, &asks, uuid).await {
         Ok(decision) => {
             let image = image_of(arch, &shared.files.load());
-            if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
-                let arch = sent_as(&query.arch);
-                tracing::warn!(service = "http", %mac, arch, NO_IMAGE);
-                shared.policy.unserved(asks.unserved(&format!("architecture {arch}: {NO_IMAGE}"), false));
+            let to_agent = matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. });
+            match image {
+                None if to_agent => {
+                    let arch = sent_as(&query.arch);
+                    tracing::warn!(service = "http", %mac, arch, NO_IMAGE);
+                    shared.policy.unserved(asks.unserved(&format!("architecture {arch}: {NO_IMAGE}"), false));
+                }
+                Some(_) if to_agent => shared.policy.served(mac, Service::Http),
+                _ => {}
             }
             script::render(&decision, mac, image, &shared.agent.load())
         }
@@ -207,6 +212,8 @@ async fn decide(
 ) -> Result<Decision, String> {
     let decided = decision(shared, client, asks, uuid).await;
     match &decided {
+        // Whether there is an image for it, its script says.
+        Ok(Decision::RunAgent { .. } | Decision::Approve { .. }) if asks.client == "ipxe" => {}
         Ok(Decision::Unknown) => {
             let reason = "no machine has this address, and discovery is off for the address it asks from; describe it \
                 with `landfall apply`, or set dhcp.discovery";

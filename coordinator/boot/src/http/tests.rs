@@ -30,7 +30,7 @@ impl BootPolicy for Table {
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
         // Addresses that differ in the last octet only are one machine's.
         let uid = Uuid::from_u128(mac.0[4].into());
-        Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid }))
+        Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid, by_token_only: mac.0[3] == 0 }))
     }
     fn unserved(&self, request: Unserved) {
         let Unserved { mac, client, unknown, reason, .. } = request;
@@ -72,11 +72,13 @@ impl Site {
             ("52:54:00:00:00:01".parse().unwrap(), work),
             ("52:54:00:00:00:02".parse().unwrap(), broken),
             ("52:54:00:00:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-2".into(), receipt: None }),
+            ("52:54:00:01:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-3".into(), receipt: None }),
         ]);
         let arp = root.join("arp");
         let line = |last: u8, mac: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:{mac} * br0\n");
         let lines = [line(1, "00:01"), line(2, "00:02"), line(3, "01:01"), line(4, "09:09")];
-        fs::write(&arp, format!("IP address\n{}", lines.concat())).unwrap();
+        let approved = "10.77.0.7 0x1 0x2 52:54:00:01:01:01 * br0\n";
+        fs::write(&arp, format!("IP address\n{}{approved}", lines.concat())).unwrap();
         let neighbours = Neighbours::with_table(arp);
         let seen = Arc::default();
         let shared = BootHttp {
@@ -260,7 +262,7 @@ async fn a_boot_script_fault_leads_to_the_own_disk() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_token_gets_one_as_a_script_would() {
+async fn an_agent_without_a_token_gets_one_like_a_script() {
     let site = Site::new();
     let router = token::router(site.shared.clone());
     let ask = async |query: &str, from: &str| {
@@ -276,7 +278,8 @@ async fn an_agent_without_a_token_gets_one_as_a_script_would() {
         ("?mac=52:54:00:00:00:01".to_owned(), "10.77.0.3", 404, "only a machine on a link"),
         ("?mac=52:54:00:00:00:01".to_owned(), "10.99.0.1", 404, "only a machine on a link"),
         ("?mac=52:54:00:00:00:01".to_owned(), "2001:db8::7", 404, "only a machine on a link"),
-        ("?mac=52:54:00:00:01:01".to_owned(), "10.77.0.3", 409, "web-2 has no workflow"),
+        ("?mac=52:54:00:00:01:01".to_owned(), "10.77.0.3", 409, "web-2 has nothing to run"),
+        ("?mac=52:54:00:01:01:01".to_owned(), "10.77.0.7", 404, "must be approved"),
         ("?mac=52:54:00:00:09:09".to_owned(), "10.77.0.4", 404, "no machine has the address"),
         ("?mac=52:54:00:00:00:02".to_owned(), "10.77.0.2", 404, "could not decide"),
         (String::new(), "10.77.0.1", 400, "the parameter mac"),

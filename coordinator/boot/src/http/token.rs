@@ -1,13 +1,13 @@
 //! A boot token for an agent that has none, since its boot medium or signed kernel image is the same for every machine. It is on the
-//! TLS port: the agent knows by the pin whom it asks, and no other host reads the answer. That port is open to more hosts than the
+//! TLS port: the agent knows the coordinator by the pin, and no other host reads the answer. That port is open to more hosts than the
 //! one with the boot scripts, so more is asked of the address: it must be known to be the machine's, by a lease of ours or by the
 //! kernel's table of neighbours.
 //!
 //! | answer | meaning |
 //! |---|---|
 //! | 200 | the token |
-//! | 409 | the machine has no workflow; ask again later |
-//! | 404 | no token is made: a person or a rule approves the machine's key |
+//! | 409 | the machine has nothing to run; ask again later |
+//! | 404 | no token is made: a person or a rule approves the machine's key, now or when it has a workflow |
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use axum::{Extension, Router};
 use http::StatusCode;
 use landfall_api::{BOOT_TOKEN_PATH, MacAddr};
 use serde::Deserialize;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::file::plain;
-use super::{Asks, BootHttp, Client, decide, for_one, ipv4, one_machine, too_many};
+use super::{Asks, BootHttp, Client, DECISION_LIMIT, decide, for_one, ipv4, one_machine, too_many};
 use crate::neighbours::Behind;
 use crate::policy::Decision;
 
@@ -57,8 +58,13 @@ async fn token(
     let asks = Asks { mac, client: "agent", from: client.map(|client| client.0.ip()) };
     let (status, text) = match decide(&shared, client.as_ref(), &asks, uuid).await {
         Ok(Decision::RunAgent { token, .. }) => (StatusCode::OK, token),
-        Ok(Decision::BootDisk { machine, .. }) => (StatusCode::CONFLICT, format!("{machine} has no workflow\n")),
-        Ok(Decision::Approve { .. }) => (StatusCode::NOT_FOUND, "this machine's key must be approved\n".to_owned()),
+        Ok(Decision::BootDisk { machine, .. }) if by_token_only(&shared, mac).await => {
+            let why = format!("{machine} has nothing to run: it has no workflow, or is held or in maintenance\n");
+            (StatusCode::CONFLICT, why)
+        }
+        Ok(Decision::BootDisk { .. } | Decision::Approve { .. }) => {
+            (StatusCode::NOT_FOUND, "this machine's key must be approved\n".to_owned())
+        }
         Ok(Decision::Unknown) => (StatusCode::NOT_FOUND, format!("no machine has the address {mac}\n")),
         Err(why) => (StatusCode::NOT_FOUND, format!("{why}\n")),
     };
@@ -70,4 +76,9 @@ async fn is_its_own(shared: &BootHttp, client: Option<&Client>, mac: MacAddr) ->
         Some(Behind::Mac(real)) => real == mac || one_machine(shared, real, mac).await,
         Some(Behind::Unknown | Behind::Unleased(_)) | None => false,
     }
+}
+
+/// Whether waiting for a workflow is all that the agent can do.
+async fn by_token_only(shared: &BootHttp, mac: MacAddr) -> bool {
+    matches!(timeout(DECISION_LIMIT, shared.policy.machine(mac)).await, Ok(Ok(Some(machine))) if machine.by_token_only)
 }

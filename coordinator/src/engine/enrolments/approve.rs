@@ -177,7 +177,7 @@ fn address_of(by: &Asker) -> String {
 }
 
 /// Whether approval is impossible: a person described the machine, and it enrols with its boot token.
-fn by_token_only(machine: &Machine) -> bool {
+pub fn by_token_only(machine: &Machine) -> bool {
     let discovered = machine.status.as_ref().is_some_and(|s| s.enrolment.discovered_at.is_some());
     machine.spec.proof == ProofKind::BootToken && !discovered
 }

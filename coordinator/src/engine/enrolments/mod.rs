@@ -16,6 +16,7 @@ use super::fleet::Fleet;
 use super::identities::{Identities, describe};
 use super::requests::Requests;
 use super::tokens::{BootToken, Tokens};
+pub use approve::by_token_only;
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
 

@@ -52,7 +52,7 @@ pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
 }
 
 pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
-    let kernel_args = format!("{} sysrq_always_enabled", landfall_lab::KERNEL_ARGS);
+    let kernel_args = format!("{} sysrq_always_enabled sysctl.kernel.panic=0", landfall_lab::KERNEL_ARGS);
     let options = CoordinatorOptions { kernel_args, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Uefi).watchdog();
@@ -61,7 +61,7 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     let limit = scene.limit(BOOT);
     let qmp = machine.qmp().context("the machine is off")?;
     let mut events = qmp.events();
-    // A crash: by itself the kernel would restart 30 s later, which the watchdog does not wait for.
+    // A crash, after which the kernel stands still: the setting counts after `panic=30` of the command line.
     let keys = ["alt", "sysrq", "c"].map(|key| json!({ "type": "qcode", "data": key }));
     qmp.command("send-key", json!({ "keys": keys })).await?;
     let event = wait_event(&mut events, "WATCHDOG", limit).await?;

@@ -10,7 +10,7 @@ use landfall_lab::{CoordinatorOptions, Firmware, Machine, Medium, Network};
 use serde_json::json;
 
 use super::Context;
-use super::scene::{BOOT, BOOTED, Scene, require_installed};
+use super::scene::{BOOT, BOOTED, Scene, command_line, require_installed};
 
 const FOUND: &str = "found";
 
@@ -65,7 +65,7 @@ pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()>
     let actions = json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]);
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await?;
     let power_on = machine.power_on().await?;
-    machine.wait_serial(power_on, "this machine has no workflow", scene.limit(BOOT)).await?;
+    machine.wait_serial(power_on, "m1 has nothing to run", scene.limit(BOOT)).await?;
     let workflow = scene.provision(&machine).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)
@@ -74,7 +74,7 @@ pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()>
 /// A boot medium of this coordinator.
 async fn medium_of(scene: &Scene) -> anyhow::Result<PathBuf> {
     let medium = scene.context.dir.join("landfall.iso");
-    let (line, artefacts, file) = (scene.command_line().await?, scene.context.artefacts.clone(), medium.clone());
+    let (line, artefacts, file) = (command_line(scene).await?, scene.context.artefacts.clone(), medium.clone());
     let made = move || {
         let recipe = iso::Recipe {
             kernel: &artefacts.kernel,

@@ -82,15 +82,6 @@ impl Scene {
         Ok(Self { context, coordinator, network })
     }
 
-    /// What a boot medium and a signed kernel image have as the kernel's command line.
-    pub(super) async fn command_line(&self) -> anyhow::Result<String> {
-        let (config, program) = (self.coordinator.config(), &self.context.artefacts.coordinator);
-        let line =
-            tokio::process::Command::new(program).arg("--config").arg(config).arg("command-line").output().await?;
-        ensure!(line.status.success(), "landfall-coordinator command-line: {}", String::from_utf8_lossy(&line.stderr));
-        Ok(String::from_utf8(line.stdout)?.trim().to_owned())
-    }
-
     /// A server for the image with commanded faults.
     pub(super) async fn faulty(&self) -> anyhow::Result<FaultyHttp> {
         let files = self.image().path.parent().context("the image is in no directory")?;
@@ -265,6 +256,14 @@ impl Scene {
         };
         self.coordinator.log().lines_since(mark).iter().any(|line| has_all(&line.text))
     }
+}
+
+/// What a boot medium and a signed kernel image have as the kernel's command line.
+pub(super) async fn command_line(scene: &Scene) -> anyhow::Result<String> {
+    let (config, program) = (scene.coordinator.config(), &scene.context.artefacts.coordinator);
+    let line = tokio::process::Command::new(program).arg("--config").arg(config).arg("command-line").output().await?;
+    ensure!(line.status.success(), "landfall-coordinator command-line: {}", String::from_utf8_lossy(&line.stderr));
+    Ok(String::from_utf8(line.stdout)?.trim().to_owned())
 }
 
 /// Requires that the disk looks installed: bootable, both tables, and a receipt of this workflow that says so.

@@ -12,7 +12,7 @@ use landfall_lab::{CoordinatorOptions, Medium, Network, SECURE_BOOT_KEY, efi_ord
 use serde_json::json;
 
 use super::Context;
-use super::scene::{BOOT, Scene};
+use super::scene::{BOOT, Scene, command_line};
 
 const FOUND: &str = "found";
 /// What OVMF writes of a program that it does not start.
@@ -99,7 +99,7 @@ async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         stub: &stub,
         kernel: &std::fs::read(&artefacts.kernel)?,
         initramfs: &std::fs::read(&artefacts.initramfs)?,
-        command_line: &scene.command_line().await?,
+        command_line: &command_line(scene).await?,
         os_release: "ID=landfall\nNAME=Landfall\n",
     };
     let unsigned = uki::build(&parts)?;
