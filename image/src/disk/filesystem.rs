@@ -137,7 +137,12 @@ impl Mount {
         Ok(Self(point))
     }
 
+    /// Everything is in the file afterwards. Unmounting alone does not see to that: a process that began meanwhile with mounts of its
+    /// own, such as one in a network namespace, keeps the file system mounted.
     fn end(mut self) -> Result<(), ToolError> {
+        for how in ["--freeze", "--unfreeze"] {
+            tools::run("fsfreeze", [OsStr::new(how), self.0.as_os_str()])?;
+        }
         tools::run("umount", [std::mem::take(&mut self.0)]).map(drop)
     }
 }
@@ -159,4 +164,71 @@ fn with(arguments: &[&str], path: &Path) -> Vec<OsString> {
     let mut all = words(arguments);
     all.push(path.into());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A process with a copy of every mount, killed at the end.
+    struct Holder(Child);
+
+    impl Holder {
+        fn start() -> Self {
+            let child = Command::new("unshare")
+                .args(["--mount", "--propagation", "private", "sleep", "120"])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+            let (own, begun) = (namespace("self"), Instant::now());
+            while namespace(&child.id().to_string()) == own {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it has no mounts of its own");
+                std::thread::yield_now();
+            }
+            Self(child)
+        }
+    }
+
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_stays_mounted_is_whole_in_its_file() {
+        let have = |tool: &str| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !nix::unistd::geteuid().is_root() || !["mkfs.xfs", "mkfs.btrfs", "grub-fstest"].into_iter().all(have) {
+            eprintln!("SKIPPED: needs root, xfsprogs, btrfs-progs and grub-common");
+            return;
+        }
+        for (kind, make) in [("xfs", "mkfs.xfs"), ("btrfs", "mkfs.btrfs")] {
+            let work = tempfile::tempdir().unwrap();
+            let (part, point) = (work.path().join("part"), work.path().join("point"));
+            File::create(&part).unwrap().set_len(512 << 20).unwrap();
+            fs::create_dir(&point).unwrap();
+            let options: &[&str] = if kind == "xfs" { &["-q", "-i", "nrext64=0"] } else { &["-q"] };
+            tools::run(make, with(options, &part)).unwrap();
+            let mount = Mount::new(&part, point.clone()).unwrap();
+            for n in 0..100 {
+                fs::write(point.join(format!("file{n}")), vec![7; 10_000]).unwrap();
+            }
+            let holder = Holder::start();
+            mount.end().unwrap();
+            // As the boot loader reads it, without a journal.
+            let read = |n: usize| {
+                let arguments =
+                    [part.as_os_str(), OsStr::new("crc"), OsStr::new(&format!("(loop0)/file{n}"))].map(OsString::from);
+                tools::run("grub-fstest", arguments).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            };
+            let first = read(0).unwrap();
+            assert!((1..100).all(|n| read(n).unwrap() == first), "{kind}");
+            drop(holder);
+        }
+    }
 }
