@@ -24,41 +24,35 @@ pub(crate) struct UkiArgs {
     /// systemd's stub (Debian's package systemd-boot-efi)
     #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
     stub: PathBuf,
-    #[command(flatten)]
-    signer: Option<SignerArgs>,
+    /// The RSA key for Secure Boot, PEM, without a passphrase
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Its X.509 certificate, PEM or DER, which the firmware has in db
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
     /// Output file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-}
-
-/// Both or neither.
-#[derive(Args)]
-struct SignerArgs {
-    /// The RSA key for Secure Boot, PEM, without a passphrase
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// Its X.509 certificate, PEM or DER, which the firmware has in db
-    #[arg(long, value_name = "FILE")]
-    certificate: PathBuf,
-}
-
-impl SignerArgs {
-    fn read(&self) -> anyhow::Result<SigningKey> {
-        let (key, certificate) = (read(&self.key)?, read(&self.certificate)?);
-        let (key_path, path) = (self.key.display(), self.certificate.display());
-        SigningKey::new(&key, &certificate).with_context(|| format!("cannot sign with {key_path} and {path}"))
-    }
 }
 
 #[derive(Args)]
 pub(crate) struct SignArgs {
     /// The program
     file: PathBuf,
-    #[command(flatten)]
-    signer: SignerArgs,
+    /// The RSA key for Secure Boot, PEM, without a passphrase
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Its X.509 certificate, PEM or DER, which the firmware has in db
+    #[arg(long, value_name = "FILE")]
+    certificate: PathBuf,
     /// Output file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+}
+
+fn signing_key(key: &Path, certificate: &Path) -> anyhow::Result<SigningKey> {
+    let name = || format!("cannot sign with {} and {}", key.display(), certificate.display());
+    SigningKey::new(&read(key)?, &read(certificate)?).with_context(name)
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -67,7 +61,10 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Makes a unified kernel image, signed if there is a key.
 pub(crate) fn unified(args: &UkiArgs) -> anyhow::Result<()> {
-    let signer = args.signer.as_ref().map(SignerArgs::read).transpose()?;
+    let signer = match (&args.key, &args.certificate) {
+        (Some(key), Some(certificate)) => Some(signing_key(key, certificate)?),
+        _ => None,
+    };
     let (stub, kernel, initramfs) = (read(&args.stub)?, read(&args.kernel)?, read(&args.initramfs)?);
     let os_release = format!("ID=landfall\nNAME=Landfall\nPRETTY_NAME=\"Landfall {}\"\n", env!("CARGO_PKG_VERSION"));
     let parts = uki::Parts {
@@ -86,7 +83,7 @@ pub(crate) fn unified(args: &UkiArgs) -> anyhow::Result<()> {
 pub(crate) fn signed(args: &SignArgs) -> anyhow::Result<()> {
     let program = read(&args.file)?;
     let name = || format!("cannot sign {}", args.file.display());
-    write_program(&args.output, &sign::sign(&program, &args.signer.read()?).with_context(name)?)
+    write_program(&args.output, &sign::sign(&program, &signing_key(&args.key, &args.certificate)?).with_context(name)?)
 }
 
 fn write_program(path: &Path, program: &[u8]) -> anyhow::Result<()> {

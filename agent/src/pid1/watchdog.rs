@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::facts::hardware_watchdog;
 
 /// Between looks for a watchdog: its driver may come late.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(1);
 /// A shorter time would restart a slow machine that works. Drivers begin with 30 or 60 s.
 const SHORTEST: Duration = Duration::from_secs(10);
 /// The watchdog is fed so often within its time.

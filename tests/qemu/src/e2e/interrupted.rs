@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::{
-    CoordinatorOptions, DiskBus, FaultyHttp, Firmware, Machine, MachineBuilder, Network, efi_order, put_first,
+    CoordinatorOptions, DiskBus, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, efi_order, put_first,
     wait_event,
 };
 
@@ -59,6 +59,7 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
     server.set([]).await?;
     let limit = scene.limit(BOOT);
+    machine.wait_serial(Mark::default(), "watchdog i6300ESB timer: it restarts this machine", limit).await?;
     let qmp = machine.qmp().context("the machine is off")?;
     let mut events = qmp.events();
     // A crash, after which the kernel stands still: the setting counts after `panic=30` of the command line.

@@ -91,6 +91,11 @@ struct Test {
 }
 
 impl Test {
+    /// Its folder among the logs: short, since the paths of sockets are.
+    fn folder(&self) -> String {
+        format!("{}-{}", self.letter, &self.name[..self.name.len().min(24)])
+    }
+
     /// Whether a person asks for it: by its letter, or as `z.luks` by letter and a part of its name.
     fn is_meant(&self, asked: &str) -> bool {
         let (letter, part) = asked.split_once('.').unwrap_or((asked, ""));
@@ -123,8 +128,8 @@ const TESTS: &[Test] = tests! {
     "c" bios_a_virtual_cd_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Cd);
     "c" bios_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Usb);
     "c" bios_a_virtual_cd_waits_for_its_machines_workflow full medium::waits_for_a_workflow;
-    "c" uefi_secure_boot_starts_the_signed_stick_alone full secure_boot::from_a_usb_stick;
-    "c" uefi_secure_boot_starts_a_signed_image_over_http full secure_boot::over_http;
+    "c" uefi_a_signed_stick_alone_passes_secure_boot full secure_boot::from_a_usb_stick;
+    "c" uefi_a_signed_image_over_http_passes_secure_boot full secure_boot::over_http;
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;
@@ -224,7 +229,7 @@ pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: C
     }
     let begun = Instant::now();
     let runs = chosen.into_iter().map(|test| {
-        let dir = logs.join(format!("{}-{}", test.letter, &test.name[..test.name.len().min(24)]));
+        let dir = logs.join(test.folder());
         let context =
             Context { artefacts: Arc::clone(&artefacts), accel, cli: cli.to_owned(), program: program.clone(), dir };
         one(test, context, choice.record)
@@ -328,4 +333,15 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_has_a_folder_of_its_own() {
+        let folders: BTreeSet<String> = TESTS.iter().map(Test::folder).collect();
+        assert_eq!(folders.len(), TESTS.len());
+    }
 }
