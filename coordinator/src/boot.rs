@@ -11,8 +11,13 @@ use landfall_boot::http::layer::Layer;
 use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, Unserved};
 use landfall_boot::{BootError, BootServices};
 
+use landfall_edge::gate::Limiter;
+
 use crate::engine::by_token_only;
 use crate::state::Coordinator;
+
+/// Ports a second that are remembered anew: any host can send in the name of as many as it likes, and each pushes another one out.
+static NEW_SIGHTINGS: Limiter = Limiter::a_second(100);
 
 impl Reservations for Coordinator {
     fn address_for(&self, mac: MacAddr) -> Option<Ipv4Addr> {
@@ -50,7 +55,9 @@ impl BootPolicy for Coordinator {
     }
 
     fn unserved(&self, request: Unserved) {
-        self.ops.sightings.unserved(request, self.engine.fleet().now());
+        if self.ops.sightings.knows(request.mac) || NEW_SIGHTINGS.step().is_some() {
+            self.ops.sightings.unserved(request, self.engine.fleet().now());
+        }
     }
 
     fn served(&self, mac: MacAddr, service: Service) {

@@ -23,6 +23,11 @@ struct Seen {
 pub struct Sightings(Mutex<BTreeMap<MacAddr, Seen>>);
 
 impl Sightings {
+    /// Whether the port is remembered.
+    pub fn knows(&self, mac: MacAddr) -> bool {
+        self.lock().contains_key(&mac)
+    }
+
     /// A port was not served. With too many of them the one that has been silent longest is dropped.
     pub fn unserved(&self, request: Unserved, now: Timestamp) {
         let mut seen = self.lock();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_stays_mounted_is_whole_in_its_file() {
+    fn a_file_system_still_mounted_is_whole_in_its_file() {
         let have = |tool: &str| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
         if !nix::unistd::geteuid().is_root() || !["mkfs.xfs", "mkfs.btrfs", "grub-fstest"].into_iter().all(have) {
             eprintln!("SKIPPED: needs root, xfsprogs, btrfs-progs and grub-common");
