@@ -51,7 +51,7 @@ impl Sightings {
         }
     }
 
-    /// All of them, the newest first. One whose document was missing and is there now is only about to come again.
+    /// All of them, the newest first. A port whose document was missing is left out once the document is there.
     pub fn list(&self, machine_of: impl Fn(MacAddr) -> Option<String>) -> Vec<Sighting> {
         let shown = |(mac, seen): (&MacAddr, &Seen)| {
             let machine = machine_of(*mac);

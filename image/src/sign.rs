@@ -47,7 +47,7 @@ pub enum SignError {
     /// The certificate.
     #[error("the certificate is not valid: {0}; it is an X.509 certificate as PEM or DER")]
     Certificate(String),
-    /// One is not the other's.
+    /// Key and certificate do not belong together.
     #[error("the certificate is another key's")]
     Mismatch,
 }

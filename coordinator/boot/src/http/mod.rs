@@ -194,7 +194,7 @@ const NO_IMAGE: &str = "there is no boot image for the machine's architecture, s
 /// A machine that asks what to boot.
 struct Asks {
     mac: MacAddr,
-    /// What of it asks.
+    /// What asks: `ipxe`, `http` or `agent`.
     client: &'static str,
     from: Option<IpAddr>,
 }

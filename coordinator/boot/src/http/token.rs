@@ -1,7 +1,7 @@
 //! A boot token for an agent that has none, since its boot medium or signed kernel image is the same for every machine. It is on the
 //! TLS port: the agent knows the coordinator by the pin, and no other host reads the answer. That port is open to more hosts than the
-//! one with the boot scripts, so more is asked of the address: it must be known to be the machine's, by a lease of ours or by the
-//! kernel's table of neighbours.
+//! one with the boot scripts, so more is asked of the address: it must be known to be the machine's, by the kernel's table of
+//! neighbours, or behind a relay by a lease of ours.
 //!
 //! | answer | meaning |
 //! |---|---|
