@@ -11,6 +11,7 @@ use landfall_session::Target;
 
 use crate::disks::Disks;
 use crate::life::{End, Life};
+use crate::status::Board;
 use crate::{facts, installed, logging, phone_home};
 
 /// Landfall's agent. As PID 1 of the boot image it needs no arguments; otherwise it is an ordinary command.
@@ -91,6 +92,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                 drivers_settled: None,
                 disks: Disks::watch(None),
                 owns_machine: false,
+                board: Board::default(),
                 tail,
             };
             let end = runtime.block_on(life.live());

@@ -22,6 +22,7 @@ use crate::drivers::SETTLE_LIMIT;
 use crate::facts;
 use crate::logging::Tail;
 use crate::net::{Network, Uplink};
+use crate::status::Board;
 use crate::thread::on_thread;
 
 /// Waits between attempts.
@@ -50,6 +51,8 @@ pub(crate) struct Life {
     pub(crate) disks: Disks,
     /// The agent owns the machine: it may set the clock.
     pub(crate) owns_machine: bool,
+    /// Where it says what it does.
+    pub(crate) board: Board,
     /// The log's memory.
     pub(crate) tail: Tail,
 }
@@ -93,6 +96,7 @@ impl Life {
                     self.leave(uplink).await;
                     let wait = e.retry_after.unwrap_or_else(|| if e.retryable { backoff.step() } else { HELD_WAIT });
                     tracing::error!("enrolment failed: {}; next attempt in {} s", e.problem, wait.as_secs().max(1));
+                    self.board.failed(format!("enrolment: {}", e.problem));
                     tokio::time::sleep(wait).await;
                     continue;
                 }
@@ -105,6 +109,11 @@ impl Life {
                 enrolled.machine_uid,
                 enrolled_at.as_secs_f32()
             );
+            self.board.change(|status| {
+                status.machine = Some(enrolled.machine_name.clone());
+                status.now = "waiting for the coordinator's instructions".to_owned();
+                (status.fingerprint, status.error) = (None, None);
+            });
             if self.owns_machine {
                 clock::set(enrolled.coordinator_time);
             }
@@ -123,8 +132,12 @@ impl Life {
             let (session, instructions) = Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone() }));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
             let renew = || enroll(&target, &identity, &key, &seen, &proof);
+            tokio::spawn({
+                let (board, connection) = (self.board.clone(), session.connection());
+                async move { board.follow(connection).await }
+            });
             let ending = tokio::select! {
-                ending = serve::serve(&session, instructions, &self.disks, &self.tail, &renew) => ending,
+                ending = serve::serve(&session, instructions, &self.disks, (&self.board, &self.tail), &renew) => ending,
                 never = keeper => match never {},
             };
             session.close().await;
@@ -135,6 +148,10 @@ impl Life {
                         "the coordinator holds this machine: {problem}; next enrolment in {} s",
                         HELD_WAIT.as_secs()
                     );
+                    self.board.change(|status| {
+                        status.now = "held by the coordinator; the agent enrols again later".to_owned();
+                        status.error = Some(problem.to_string());
+                    });
                     tokio::time::sleep(HELD_WAIT).await;
                 }
             }
@@ -203,6 +220,7 @@ impl Life {
             match boot_token(target, port.mac, uuid).await? {
                 BootToken::Given(token) => return Ok(Some(Proof::BootToken(token))),
                 BootToken::NoWorkflow(why) => {
+                    self.board.say(why.as_str());
                     if !std::mem::replace(said, true) {
                         tracing::info!("{why}; the agent asks again every {} s", IDLE_WAIT.as_secs());
                         tracing::info!("to start its installed system, put the disk in front of this boot medium");
@@ -216,6 +234,10 @@ impl Life {
         tracing::info!("no boot token ({}): a person or a rule approves this machine's key.", reasons.join("; "));
         tracing::info!("Its fingerprint is");
         tracing::info!("    {}", key.readable_fingerprint());
+        self.board.change(|status| {
+            status.now = "waiting until a person or a rule approves this machine's key".to_owned();
+            status.fingerprint = Some(key.readable_fingerprint());
+        });
         Ok(Some(Proof::Approval { fingerprint: key.fingerprint() }))
     }
 }

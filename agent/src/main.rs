@@ -21,6 +21,7 @@ mod phone_home;
 mod pid1;
 mod rootfs;
 mod runner;
+mod status;
 mod thread;
 mod worker;
 

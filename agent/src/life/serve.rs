@@ -15,6 +15,7 @@ use crate::actions::Machine;
 use crate::disks::Disks;
 use crate::logging::Tail;
 use crate::runner::{FLUSH_LIMIT, Outcome, Runner, Stop};
+use crate::status::Board;
 
 /// How a session ended.
 pub(super) enum Ending {
@@ -43,13 +44,13 @@ impl Running {
 /// Follows instructions until the machine should restart or the session is over for good. `renew` enrols again with the
 /// same key when the coordinator refuses the certificate: the workflow continues meanwhile.
 pub(super) async fn serve<F>(
-    session: &SessionHandle, instructions: mpsc::Receiver<Instruction>, disks: &Disks, tail: &Tail,
+    session: &SessionHandle, instructions: mpsc::Receiver<Instruction>, disks: &Disks, says: (&Board, &Tail),
     renew: &(impl Fn() -> F + Sync),
 ) -> Ending
 where
     F: Future<Output = Result<Enrolled, EnrollError>> + Send,
 {
-    Server::new(session, disks, tail).serve(instructions, renew).await
+    Server::new(session, disks, says).serve(instructions, renew).await
 }
 
 /// Enrolling again, while the workflow continues.
@@ -102,6 +103,7 @@ where
 
 struct Server<'a> {
     session: &'a SessionHandle,
+    board: &'a Board,
     tail: &'a Tail,
     machine: Machine,
     running: Option<Running>,
@@ -112,9 +114,9 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(session: &'a SessionHandle, disks: &Disks, tail: &'a Tail) -> Self {
+    fn new(session: &'a SessionHandle, disks: &Disks, (board, tail): (&'a Board, &'a Tail)) -> Self {
         let machine = Machine::new(disks.clone());
-        Self { session, tail, machine, running: None, next: None, refused: None, dry_runs: DryRuns::default() }
+        Self { session, board, tail, machine, running: None, next: None, refused: None, dry_runs: DryRuns::default() }
     }
 
     async fn serve<F>(
@@ -208,10 +210,16 @@ impl<'a> Server<'a> {
                 tracing::info!("no workflow: the machine boots its own disk");
                 return Some(End::BootDisk);
             }
-            Instruction::Idle { .. } => tracing::info!("no workflow; waiting for one"),
+            Instruction::Idle { .. } => {
+                tracing::info!("no workflow; waiting for one");
+                if self.running.is_none() {
+                    self.board.say("no workflow; waiting for one");
+                }
+            }
             Instruction::Refused { problem, retry_after } => {
                 let again = retry_after.map_or_else(String::new, |t| format!("; next attempt in {} s", t.as_secs()));
                 tracing::error!("the coordinator refuses this session: {problem}{again}");
+                self.board.failed(format!("the coordinator refuses this session: {problem}"));
                 self.refused = retry_after.is_none().then_some(problem);
             }
         }
@@ -222,13 +230,14 @@ impl<'a> Server<'a> {
         self.dry_runs.stop();
         let (stop, stopped) = watch::channel(None);
         let (control, controlled) = watch::channel(wanted);
-        let uid = assignment.workflow_uid;
+        let (uid, run) = (assignment.workflow_uid, Arc::new(assignment));
+        let report = Arc::new(self.board.of_run(&run, self.session.clone()));
         let runner = Runner {
-            run: Arc::new(assignment),
+            run,
             lease: Arc::new(lease.clone()),
             stop: stopped,
             control: controlled,
-            report: Arc::new(self.session.clone()),
+            report,
             tail: self.tail.clone(),
             perform: Arc::new(self.machine.clone()),
         };
@@ -238,17 +247,34 @@ impl<'a> Server<'a> {
 
     fn run_ended(&mut self, outcome: Outcome) -> Option<End> {
         self.session.holds(None);
-        match outcome {
+        let (now, error) = match outcome {
             Outcome::Reboot => return Some(End::Reboot),
             Outcome::PowerOff => return Some(End::PowerOff),
             Outcome::Kexec => return Some(End::Kexec),
-            Outcome::Done => tracing::info!("the workflow is done; waiting for the coordinator"),
-            Outcome::Failed(problem) => tracing::error!("the workflow failed: {problem}"),
-            Outcome::Stopped(problem) => tracing::warn!("the workflow stopped: {problem}"),
-            Outcome::Untold => {
-                tracing::error!("the workflow stopped: its session ended, so its reports could not be sent")
+            Outcome::Done => {
+                tracing::info!("the workflow is done; waiting for the coordinator");
+                ("the workflow is done; waiting for the coordinator", None)
             }
-        }
+            Outcome::Failed(problem) => {
+                tracing::error!("the workflow failed: {problem}");
+                ("the workflow failed", Some(problem))
+            }
+            Outcome::Stopped(problem) => {
+                tracing::warn!("the workflow stopped: {problem}");
+                ("the workflow stopped", Some(problem))
+            }
+            Outcome::Untold => {
+                let what = "the workflow stopped: its session ended, so its reports could not be sent";
+                tracing::error!("{what}");
+                (what, None)
+            }
+        };
+        self.board.change(|status| {
+            status.now = now.to_owned();
+            status.actions.clear();
+            // An action's own error says more: it names the action.
+            status.error = status.error.take().or(error.map(|problem| problem.to_string()));
+        });
         if let Some((assignment, lease, control)) = self.next.take() {
             self.start(*assignment, lease, control);
         }
@@ -299,8 +325,8 @@ mod tests {
     #[tokio::test]
     async fn a_workflow_may_end_during_a_new_enrolment() {
         let (session, _instructions) = testing::session(0);
-        let tail = Tail::default();
-        let mut server = Server::new(&session, &Disks::watch(None), &tail);
+        let (board, tail) = (Board::default(), Tail::default());
+        let mut server = Server::new(&session, &Disks::watch(None), (&board, &tail));
         let (ends, ended) = oneshot::channel();
         let task = tokio::spawn(async move { ended.await.unwrap() });
         let (stop, control) = (watch::Sender::new(None), watch::Sender::new(Control::default()));
@@ -331,7 +357,7 @@ mod tests {
     async fn the_own_disk_boots_only_after_all_acks() {
         for informed in [true, false] {
             let (session, _instructions) = testing::session(0);
-            let tail = Tail::default();
+            let (board, tail) = (Board::default(), Tail::default());
             if informed {
                 let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
                 session.report(action, EventBody::Started).await.unwrap();
@@ -340,7 +366,7 @@ mod tests {
             out.send(Instruction::Idle { boot_disk: true }).await.unwrap();
             let never = std::future::pending::<Result<Enrolled, EnrollError>>;
             let disks = Disks::watch(None);
-            let serving = serve(&session, instructions, &disks, &tail, &never);
+            let serving = serve(&session, instructions, &disks, (&board, &tail), &never);
             if informed {
                 assert!(timeout(Duration::from_secs(2), serving).await.is_err(), "it did not wait");
             } else {

@@ -43,14 +43,20 @@ impl Life {
     async fn elect(&self, network: &Network, unreached: &mut Unreached) -> Uplink {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut said = None;
+        self.board.change(|status| {
+            status.coordinator = self.target.to_string();
+            status.port = "looking for a port that reaches the coordinator".to_owned();
+        });
         loop {
             match network.elect(self.target.host(), self.target.port(), self.boot_port, PATIENCE).await {
                 Ok(uplink) => {
                     tracing::info!("{} is reached over {} at {}", self.target, uplink.name, uplink.coordinator);
+                    self.board.change(|status| (status.port, status.error) = (uplink.to_string(), None));
                     return uplink;
                 }
                 Err(why) => {
                     let wait = backoff.step();
+                    self.board.failed(why.0.join("; "));
                     // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
                         tracing::error!(

@@ -7,6 +7,7 @@
 //! more, the choice is made again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -42,6 +43,14 @@ pub(crate) struct Uplink {
     /// The port's addresses, as they were adopted.
     pub(super) addresses: Addresses,
     routes: Vec<(Route, u32)>,
+}
+
+impl fmt::Display for Uplink {
+    /// The port's name and its addresses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.addresses.iter().try_for_each(|setup| write!(f, " {}", setup.address))
+    }
 }
 
 /// What became of the uplink.

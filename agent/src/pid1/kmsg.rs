@@ -4,11 +4,16 @@
 //! with the kernel's own timestamps between the kernel's own lines; `/dev/console` is only the last of them. Before the
 //! first line the kernel's rate limit for user space is switched off and its console level raised, or `quiet` and
 //! `printk.devkmsg=ratelimit` (the default) would hide what a person at the machine needs to read.
+//!
+//! The kernel returns from such a write when the line is on the slowest console: at 9600 baud a line takes a tenth of a second. So a
+//! thread writes, and the work never waits for it.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{fs, io};
 
 use tracing::Level;
@@ -16,6 +21,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The kernel refuses a record over LOG_LINE_MAX (1024 less a prefix), so longer lines are cut in pieces.
 const PIECE: usize = 900;
+/// Lines that wait for the console; what comes on top of them is left out. A serial port at 9600 baud prints them in a minute.
+const WAITING: usize = 512;
 
 /// The kernel's settings for its log (Documentation/admin-guide/sysctl/kernel.rst): file, value, and what a person misses
 /// without it.
@@ -26,14 +33,49 @@ const SETTINGS: [(&str, &str, &str); 2] = [
 
 /// Where lines go: the kernel log, or `/dev/console` where there is none.
 #[derive(Clone)]
-pub(crate) struct KernelLog {
-    sink: Arc<Mutex<Sink>>,
+pub(crate) struct KernelLog(Arc<Shared>);
+
+struct Shared {
+    sink: Mutex<Sink>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Priority and text, the oldest first. One that is being written stands in front.
+    lines: VecDeque<(u8, String)>,
+    /// How many were left out since the last that was taken.
+    left_out: u64,
 }
 
 enum Sink {
     Kmsg(File),
     Console(File),
     Nowhere,
+    #[cfg(test)]
+    Test(Box<dyn FnMut(&str) + Send>),
+}
+
+impl Sink {
+    /// Writes `text`, one record a line, at a syslog `priority` (0 emergency to 7 debug).
+    fn say(&mut self, priority: u8, text: &str) {
+        for piece in text.lines().flat_map(pieces) {
+            let written = match self {
+                // One write is one record; a buffered or partial write would cut it.
+                Self::Kmsg(file) => file.write_all(format!("<{priority}>landfall: {piece}\n").as_bytes()),
+                Self::Console(file) => file.write_all(format!("landfall: {piece}\r\n").as_bytes()),
+                Self::Nowhere => Ok(()),
+                #[cfg(test)]
+                Self::Test(write) => {
+                    write(piece);
+                    Ok(())
+                }
+            };
+            // There is no other place for an error message.
+            written.unwrap_or_default();
+        }
+    }
 }
 
 impl KernelLog {
@@ -51,22 +93,64 @@ impl KernelLog {
             (Err(_), Ok(file)) => Sink::Console(file),
             (Err(_), Err(_)) => Sink::Nowhere,
         };
-        (Self { sink: Arc::new(Mutex::new(sink)) }, complaints)
+        (Self::over(sink), complaints)
     }
 
-    /// Writes `text`, one record a line, at a syslog `priority` (0 emergency to 7 debug).
+    fn over(sink: Sink) -> Self {
+        let shared = Shared { sink: Mutex::new(sink), queue: Mutex::default(), changed: Condvar::new() };
+        let log = Self(Arc::new(shared));
+        let writer = log.clone();
+        std::thread::spawn(move || writer.write_for_ever());
+        log
+    }
+
+    /// Hands `text` to the console, which takes its time, at a syslog `priority` (0 emergency to 7 debug).
     pub(crate) fn say(&self, priority: u8, text: &str) {
-        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        for piece in text.lines().flat_map(pieces) {
-            let written = match &mut *sink {
-                // One write is one record; a buffered or partial write would cut it.
-                Sink::Kmsg(file) => file.write_all(format!("<{priority}>landfall: {piece}\n").as_bytes()),
-                Sink::Console(file) => file.write_all(format!("landfall: {piece}\r\n").as_bytes()),
-                Sink::Nowhere => Ok(()),
-            };
-            // There is no other place for an error message.
-            written.unwrap_or_default();
+        let mut queue = self.queue();
+        if queue.lines.len() < WAITING {
+            queue.lines.push_back((priority, text.to_owned()));
+            self.0.changed.notify_all();
+        } else {
+            queue.left_out += 1;
         }
+    }
+
+    /// The same at once, before what waits.
+    pub(crate) fn say_now(&self, priority: u8, text: &str) {
+        self.sink().say(priority, text);
+    }
+
+    /// Waits until the console has everything, at most `limit`.
+    pub(crate) fn flush(&self, limit: Duration) {
+        // What a slow console has not printed by then is lost.
+        drop(self.0.changed.wait_timeout_while(self.queue(), limit, |queue| !queue.lines.is_empty()));
+    }
+
+    fn write_for_ever(&self) -> ! {
+        loop {
+            let waits = self.0.changed.wait_while(self.queue(), |queue| queue.lines.is_empty());
+            let mut queue = waits.unwrap_or_else(PoisonError::into_inner);
+            let (line, left_out) = (queue.lines.front().cloned(), std::mem::take(&mut queue.left_out));
+            drop(queue);
+            if let Some((priority, text)) = line {
+                self.sink().say(priority, &text);
+            }
+            let mut queue = self.queue();
+            queue.lines.pop_front();
+            if left_out > 0 {
+                let lost = format!("this console is too slow: {left_out} lines are left out");
+                queue.lines.push_back((4, lost));
+            }
+            self.0.changed.notify_all();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sink(&self) -> MutexGuard<'_, Sink> {
+        self.0.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,6 +231,29 @@ mod tests {
         assert!(cut.iter().all(|p| p.len() <= PIECE && !p.is_empty()));
         assert_eq!(cut.concat(), line);
         assert_eq!(pieces("").count(), 0);
+    }
+
+    #[test]
+    fn a_slow_console_holds_up_no_work() {
+        let (written, lines) = std::sync::mpsc::channel();
+        let (go_on, waits) = std::sync::mpsc::channel::<()>();
+        let log = KernelLog::over(Sink::Test(Box::new(move |line| {
+            written.send(line.to_owned()).unwrap();
+            // Until the test ends, which closes it.
+            waits.recv().unwrap_or_default();
+        })));
+        log.say(6, "line 0");
+        assert_eq!(lines.recv().unwrap(), "line 0");
+        // The first is being written; none of these waits for it.
+        (1..WAITING + 10).for_each(|n| log.say(6, &format!("line {n}")));
+        log.flush(Duration::from_millis(1));
+        drop(go_on);
+        log.flush(Duration::from_secs(60));
+        let written: Vec<_> = lines.try_iter().collect();
+        assert_eq!(written.len(), WAITING, "{written:?}");
+        assert_eq!(written[0], "line 1");
+        assert_eq!(written[WAITING - 2], format!("line {}", WAITING - 1));
+        assert_eq!(written[WAITING - 1], "this console is too slow: 10 lines are left out");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The agent as PID 1 of the boot image. Never returns: the machine restarts, or the agent keeps trying.
 
+mod keyboard;
 mod kmsg;
 mod mount;
 mod power;
+mod screen;
 mod watchdog;
 
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
@@ -20,6 +22,7 @@ use crate::drivers::Drivers;
 use crate::life::{End, Life};
 use crate::logging::Tail;
 use crate::net::Network;
+use crate::status::Board;
 use crate::thread::on_thread;
 use crate::{drivers, efi, logging};
 
@@ -27,13 +30,15 @@ use crate::{drivers, efi, logging};
 const STUCK_WAIT: Duration = Duration::from_secs(60);
 /// Pause before a new start after an internal error of the agent.
 const FAULT_WAIT: Duration = Duration::from_secs(10);
+/// A slow console has so long for the last lines before the machine goes down.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// Boots the agent, and lives until the machine restarts.
 pub(crate) fn main() -> ! {
     let complaints = mount::mount_all();
     let (log, refused) = KernelLog::open();
     let tail = logging::init(log.clone(), false);
-    report_panics(log, tail.clone());
+    report_panics(log.clone(), tail.clone());
     tracing::info!("landfall-agent {} is PID 1", env!("CARGO_PKG_VERSION"));
     for complaint in complaints {
         tracing::error!("{complaint}");
@@ -48,7 +53,7 @@ pub(crate) fn main() -> ! {
     loop {
         // PID 1 must not unwind out of main: the kernel would panic. The hook has logged the reason.
         let life = panic::AssertUnwindSafe(|| match crate::runtime() {
-            Ok(runtime) => match runtime.block_on(supervise(&tail)) {},
+            Ok(runtime) => match runtime.block_on(supervise(&log, &tail)) {},
             Err(e) => tracing::error!("cannot start the runtime: {e}; the agent keeps trying"),
         });
         panic::catch_unwind(life).unwrap_or_default();
@@ -57,8 +62,12 @@ pub(crate) fn main() -> ! {
 }
 
 /// Runs the agent's life again and again: a panic is logged, and a new life begins.
-async fn supervise(tail: &Tail) -> Infallible {
+async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
+    let board = Board::default();
     tokio::spawn(power::reap_children());
+    tokio::spawn(screen::show(board.clone()));
+    tokio::spawn(screen::remind(board.clone(), log.clone()));
+    let mut keyboard = keyboard::Restarts::listen();
     let (settled, drivers_settled) = watch::channel(false);
     let disks = Disks::watch(Some(drivers_settled.clone()));
     tokio::spawn(async move {
@@ -77,12 +86,23 @@ async fn supervise(tail: &Tail) -> Infallible {
         tokio::time::sleep(FAULT_WAIT).await;
     };
     loop {
-        match tokio::spawn(live(network.clone(), drivers_settled.clone(), disks.clone(), tail.clone())).await {
-            Ok(end) => {
+        let life = live(network.clone(), drivers_settled.clone(), disks.clone(), board.clone(), tail.clone());
+        let mut life = tokio::spawn(life);
+        let ended = tokio::select! {
+            ended = &mut life => ended.map(|end| of(&end)),
+            () = keyboard.pressed() => {
+                life.abort();
+                Ok(("Ctrl-Alt-Del: restarting", RebootMode::RB_AUTOBOOT))
+            }
+        };
+        match ended {
+            Ok((why, how)) => {
+                tracing::info!("{why}");
+                board.say(why);
                 if let Some(watchdog) = &mut watchdog {
                     watchdog.stop().await;
                 }
-                restart(end).await;
+                restart(how, log).await;
                 // The kernel refused to go down.
                 watchdog = None;
             }
@@ -94,8 +114,8 @@ async fn supervise(tail: &Tail) -> Infallible {
     }
 }
 
-async fn live(network: Network, drivers_settled: watch::Receiver<bool>, disks: Disks, tail: Tail) -> End {
-    let (line, target) = command_line().await;
+async fn live(network: Network, drivers_settled: watch::Receiver<bool>, disks: Disks, board: Board, tail: Tail) -> End {
+    let (line, target) = command_line(&board).await;
     let life = Life {
         target,
         token: line.token.map(|t| SecretText::new(t.0)),
@@ -104,13 +124,14 @@ async fn live(network: Network, drivers_settled: watch::Receiver<bool>, disks: D
         drivers_settled: Some(drivers_settled),
         disks,
         owns_machine: true,
+        board,
         tail,
     };
     life.live().await
 }
 
 /// Reads the command line. Without a coordinator the agent can only log that.
-async fn command_line() -> (CommandLine, Target) {
+async fn command_line(board: &Board) -> (CommandLine, Target) {
     loop {
         let problem = match fs::read_to_string("/proc/cmdline") {
             Err(e) => format!("/proc/cmdline: {e}"),
@@ -133,6 +154,7 @@ async fn command_line() -> (CommandLine, Target) {
             }
         };
         tracing::error!("kernel command line: {problem}");
+        board.failed(format!("kernel command line: {problem}"));
         tokio::time::sleep(STUCK_WAIT).await;
     }
 }
@@ -175,21 +197,29 @@ fn answer_module_requests() {
     }
 }
 
-async fn restart(end: End) {
+/// How a life that ended takes the machine down, and what a person reads of it.
+const fn of(end: &End) -> (&'static str, RebootMode) {
     match end {
-        End::Reboot => tracing::info!("restarting into the installed system"),
-        End::PowerOff => tracing::info!("turning the machine off"),
-        End::Kexec => tracing::info!("starting the installed system's kernel, without the firmware"),
-        End::BootDisk => tracing::info!("restarting to boot this machine's own disk"),
+        End::Reboot => ("restarting into the installed system", RebootMode::RB_AUTOBOOT),
+        End::PowerOff => ("turning the machine off", RebootMode::RB_POWER_OFF),
+        End::Kexec => ("starting the installed system's kernel, without the firmware", RebootMode::RB_KEXEC),
+        End::BootDisk => ("restarting to boot this machine's own disk", RebootMode::RB_AUTOBOOT),
     }
-    if end == End::Kexec {
-        // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
-        let refused = on_thread("power", || power::go_down(RebootMode::RB_KEXEC)).await;
-        tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
-    }
+}
+
+async fn restart(mut how: RebootMode, log: &KernelLog) {
     // Unmounting may block on a slow device.
-    let how = if end == End::PowerOff { RebootMode::RB_POWER_OFF } else { RebootMode::RB_AUTOBOOT };
-    let refused = on_thread("power", move || power::go_down(how)).await;
+    let down = |how| {
+        let log = log.clone();
+        on_thread("power", move || power::go_down(how, || log.flush(LAST_LINES)))
+    };
+    if how == RebootMode::RB_KEXEC {
+        // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
+        let refused = down(how).await;
+        tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
+        how = RebootMode::RB_AUTOBOOT;
+    }
+    let refused = down(how).await;
     tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
     tokio::time::sleep(STUCK_WAIT).await;
 }
@@ -200,7 +230,7 @@ fn report_panics(log: KernelLog, tail: Tail) {
     panic::set_hook(Box::new(move |info| {
         let line = format!("PANIC {info}");
         // 2: critical; on every console even with `quiet`.
-        log.say(2, &line);
+        log.say_now(2, &line);
         tail.last_words(&line);
     }));
 }

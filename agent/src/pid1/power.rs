@@ -17,23 +17,25 @@ const KERNEL_LIMIT: Duration = Duration::from_secs(60);
 /// The kernel's emergency action is done after this at the latest.
 const EMERGENCY_LIMIT: Duration = Duration::from_secs(10);
 
-/// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. Returns only if
-/// the kernel refuses.
+/// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. `last` is done just before.
+/// Returns only if the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded), or why the emergency restart is impossible.
-pub(crate) fn go_down(how: RebootMode) -> io::Result<Infallible> {
+pub(crate) fn go_down(how: RebootMode, last: impl Fn()) -> io::Result<Infallible> {
     if within(SETTLE_LIMIT, settle).is_none() {
         tracing::error!(
             "a device does not answer; the machine goes down without syncing it after {} s",
             SETTLE_LIMIT.as_secs()
         );
     }
+    last();
     if let Some(refused) = within(KERNEL_LIMIT, move || reboot(how)) {
         return refused.map_err(io::Error::from);
     }
     let (key, what) = emergency(how);
     tracing::error!("a device keeps the kernel from going down for {} s; {what}", KERNEL_LIMIT.as_secs());
+    last();
     fs::write("/proc/sysrq-trigger", key)?;
     // Turning off is done by a worker of the kernel's.
     thread::sleep(EMERGENCY_LIMIT);

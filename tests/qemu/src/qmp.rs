@@ -125,6 +125,29 @@ impl Qmp {
         self.command("system_reset", json!({})).await.map(drop)
     }
 
+    /// Presses keys together, by QEMU's names (`ctrl`, `alt`, `delete`, `sysrq`).
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`].
+    pub async fn press(&mut self, keys: &[&str]) -> Result<(), LabError> {
+        let keys: Vec<_> = keys.iter().map(|key| json!({ "type": "qcode", "data": key })).collect();
+        self.command("send-key", json!({ "keys": keys })).await.map(drop)
+    }
+
+    /// The lines of a VGA card in text mode, 80 columns each, `file` being a new one for the copy of its memory. Lines that were
+    /// scrolled out are among them.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`], or [`LabError::File`] if the copy cannot be read.
+    pub async fn screen(&mut self, file: &Path) -> Result<Vec<String>, LabError> {
+        // 32 KiB of characters and attributes, two bytes each.
+        let copy = json!({ "val": 0xb_8000, "size": 0x8000, "filename": file });
+        self.command("pmemsave", copy).await?;
+        let memory = std::fs::read(file).map_err(LabError::file("cannot read", file))?;
+        let line = |cells: &[u8]| cells.iter().step_by(2).map(|byte| char::from(*byte)).collect::<String>();
+        Ok(memory.chunks(160).map(|cells| line(cells).trim_end().to_owned()).collect())
+    }
+
     /// Presses the power button, as for an orderly shutdown.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! f, g, o: the coordinator, or the machine, dies in mid-write; the install completes.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::{
@@ -63,8 +65,7 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     let qmp = machine.qmp().context("the machine is off")?;
     let mut events = qmp.events();
     // A crash, after which the kernel stands still: the setting counts after `panic=30` of the command line.
-    let keys = ["alt", "sysrq", "c"].map(|key| json!({ "type": "qcode", "data": key }));
-    qmp.command("send-key", json!({ "keys": keys })).await?;
+    qmp.press(&["alt", "sysrq", "c"]).await?;
     let event = wait_event(&mut events, "WATCHDOG", limit).await?;
     ensure!(event["data"]["action"] == json!("reset"), "{event}");
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
@@ -74,6 +75,45 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     let watchdog = facts.watchdog.as_ref().context("facts without a watchdog")?;
     ensure!(watchdog.identity.contains("i6300ESB") && watchdog.timeout_seconds == 30, "{watchdog:?}");
     Ok(())
+}
+
+/// The screen says what the machine does, while the kernel's log scrolls below; Ctrl-Alt-Del restarts it in order.
+pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).screen();
+    let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
+    let shows = |rows: &[String]| {
+        let begins = |at: usize, text: &str| rows.get(at).is_some_and(|row| row.starts_with(text));
+        begins(0, " Landfall ")
+            && rows[0].ends_with("m1")
+            && begins(1, "coordinator  https://10.77.0.1:7443, connected")
+            && begins(2, "address      eth0 10.77.0.")
+            && begins(3, &format!("now          workflow {workflow}, 3 actions"))
+            && begins(4, "             action 1 of 3: write, fetch, ")
+            && begins(8, "--------")
+            && rows[9..].iter().any(|row| row.contains("landfall: action 1 (write), attempt 1"))
+    };
+    let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
+    let mut rows = Vec::new();
+    let shown = async {
+        loop {
+            rows = qmp.screen(&copy).await?;
+            if (0..rows.len()).any(|at| shows(&rows[at..])) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let shown = tokio::time::timeout(scene.limit(BOOT), shown).await;
+    shown.with_context(|| format!("the screen shows:\n{}", rows.join("\n")))??;
+    let mut events = qmp.events();
+    qmp.press(&["ctrl", "alt", "delete"]).await?;
+    let event = wait_event(&mut events, "RESET", scene.limit(BOOT)).await?;
+    ensure!(event["data"]["guest"] == json!(true), "{event}");
+    machine.wait_serial(Mark::default(), "Ctrl-Alt-Del: restarting", scene.limit(BOOT)).await?;
+    server.set([]).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
 }
 
 pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {

@@ -5,6 +5,10 @@ use std::path::Path;
 use super::{Cable, DiskBus, MachineSpec, Medium};
 use crate::{Accel, Firmware, LabError, firmware};
 
+const fn on(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 /// Everything after `qemu-system-x86_64`.
 pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel) -> Result<Vec<String>, LabError> {
     let mut args: Vec<String> = Vec::new();
@@ -13,7 +17,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         "-name",
         &spec.name,
         "-machine",
-        if spec.secure_boot { "q35,smm=on,graphics=off" } else { "q35,smm=off,graphics=off" },
+        &format!("q35,smm={},graphics={}", on(spec.secure_boot), on(spec.screen)),
         "-nodefaults",
         "-no-user-config",
         "-display",
@@ -27,6 +31,9 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     add(&["-qmp", &format!("unix:{},server=on,wait=off", dir.join("qmp").display())]);
     // Server hardware has a source of entropy; without one the guest's first keys wait for it.
     add(&["-device", "virtio-rng-pci"]);
+    if spec.screen {
+        add(&["-device", "VGA"]);
+    }
     if spec.watchdog {
         add(&["-device", "i6300esb", "-action", "watchdog=reset"]);
     }

@@ -100,6 +100,8 @@ pub struct MachineSpec {
     pub secure_boot: bool,
     /// Whether it has a watchdog, which resets it (Intel 6300ESB, 30 s).
     pub watchdog: bool,
+    /// Whether it has a screen, a VGA card; otherwise its firmware writes to the serial console too.
+    pub screen: bool,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -133,6 +135,7 @@ impl MachineBuilder {
             http_boot: false,
             secure_boot: false,
             watchdog: false,
+            screen: false,
             nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -167,6 +170,13 @@ impl MachineBuilder {
     #[must_use]
     pub fn watchdog(mut self) -> Self {
         self.spec.watchdog = true;
+        self
+    }
+
+    /// A screen.
+    #[must_use]
+    pub fn screen(mut self) -> Self {
+        self.spec.screen = true;
         self
     }
 
