@@ -21,7 +21,7 @@ use crate::disks::{Disks, OnDisks};
 use crate::drivers::SETTLE_LIMIT;
 use crate::facts;
 use crate::logging::Tail;
-use crate::net::{Network, Uplink};
+use crate::net::{Neighbours, Network, Uplink};
 use crate::status::Board;
 use crate::thread::on_thread;
 
@@ -119,7 +119,8 @@ impl Life {
             }
             // Enrolling takes one port; the hello names every port, and they come with their drivers.
             self.wait_for_drivers().await;
-            let seen = gather().await;
+            let neighbours = self.neighbours();
+            let seen = gather(&neighbours).await;
             let identity = facts::identity(&seen);
             let config = SessionConfig {
                 target: target.clone(),
@@ -129,7 +130,8 @@ impl Life {
                 boot_id: facts::boot_id(),
                 enrolled_at,
             };
-            let (session, instructions) = Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone() }));
+            let (session, instructions) =
+                Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone(), neighbours }));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
             let renew = || enroll(&target, &identity, &key, &seen, &proof);
             tokio::spawn({
@@ -156,6 +158,10 @@ impl Life {
                 }
             }
         }
+    }
+
+    fn neighbours(&self) -> Neighbours {
+        self.network.as_ref().map_or_else(Neighbours::none, Network::neighbours)
     }
 
     /// Bounded: a controller whose driver hangs while it is loaded must not keep the machine from its coordinator.
@@ -187,7 +193,7 @@ impl Life {
                 continue;
             };
             if matches!(proof, Proof::Approval { .. }) {
-                seen = gather().await;
+                seen = gather(&self.neighbours()).await;
             }
             match enroll(target, &facts::identity(&seen), key, &seen, &proof).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
@@ -256,8 +262,10 @@ async fn enroll(
     }
 }
 
-async fn gather() -> MachineFacts {
-    collected(facts::collect).await
+async fn gather(neighbours: &Neighbours) -> MachineFacts {
+    let mut facts = collected(facts::collect).await;
+    neighbours.fill(&mut facts);
+    facts
 }
 
 /// Facts from a thread that may block.
@@ -271,6 +279,7 @@ async fn collected(how: fn() -> MachineFacts) -> MachineFacts {
 /// What the session needs from the machine.
 struct ThisMachine {
     disks: Disks,
+    neighbours: Neighbours,
 }
 
 impl ThisMachine {
@@ -293,7 +302,7 @@ impl ThisMachine {
 
     async fn see(&self) -> Seen {
         let set = self.disks.set();
-        let mut facts = gather().await;
+        let mut facts = gather(&self.neighbours).await;
         let mut found = OnDisks::default();
         if set.complete {
             (found, facts.disks) = self.read_disks(facts.disks).await;
@@ -314,7 +323,12 @@ impl Host for ThisMachine {
         Box::pin(self.see())
     }
     fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
-        Box::pin(self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation))
+        Box::pin(async move {
+            tokio::select! {
+                () = self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation) => {}
+                () = self.neighbours.changed(&seen.facts) => {}
+            }
+        })
     }
     fn vitals(&self) -> Vitals {
         facts::vitals()

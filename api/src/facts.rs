@@ -3,6 +3,7 @@
 mod change;
 mod disk;
 mod hardware;
+mod neighbour;
 pub(crate) mod schema;
 
 use schemars::JsonSchema;
@@ -13,6 +14,7 @@ pub use self::disk::{DiskContents, DiskFacts, MAX_PARTITIONS, MAX_VOLUMES, Parti
 pub use self::hardware::{
     DeviceFacts, MAX_DEVICES, MAX_MODULES, MemoryFacts, MemoryModule, MemoryNode, TpmFacts, WatchdogFacts,
 };
+pub use self::neighbour::Neighbour;
 use crate::MacAddr;
 
 /// Everything the agent saw of its machine.
@@ -107,6 +109,9 @@ pub struct NicFacts {
     /// Where its device is: `0000:3b:00.0` on PCI, `1-4.2:1.0` on USB; empty for a virtual port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// What is at the other end of its cable, once it has announced itself (LLDP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<Neighbour>,
 }
 
 /// How the kernel was started.

@@ -42,6 +42,7 @@ fn nic(port: &Path) -> Option<NicFacts> {
         speed_mbit: text(&port.join("speed")).parse().ok().filter(|s| *s > 0),
         carrier: text(&port.join("carrier")) == "1",
         address: on_bus(port),
+        neighbour: None,
     })
 }
 

@@ -5,7 +5,9 @@ mod advertisement;
 mod dhcp;
 mod dhcp6;
 mod interfaces;
+mod lldp;
 mod manage;
+mod neighbours;
 mod netlink;
 mod port;
 mod resolve;
@@ -22,6 +24,7 @@ use std::{fs, io};
 use landfall_api::NetworkInterface;
 use tokio::sync::watch;
 
+pub(crate) use self::neighbours::Neighbours;
 use self::netlink::Netlink;
 pub(crate) use self::port::Ports;
 pub(crate) use self::uplink::{Change, Uplink};
@@ -37,6 +40,7 @@ pub(crate) struct Network {
     /// Counts the requests to check every lease.
     checks: watch::Sender<u64>,
     resolv_conf: PathBuf,
+    neighbours: Neighbours,
 }
 
 impl Network {
@@ -54,12 +58,21 @@ impl Network {
         let managed = manage::Managed::new(netlink.clone(), sender, check, interfaces, with_virtual);
         tokio::spawn(managed.manage(changes));
         tokio::spawn(complain_about_missing_ports(ports.clone()));
-        Ok(Self { netlink, ports, checks, resolv_conf })
+        let neighbours = Neighbours::listen().unwrap_or_else(|e| {
+            tracing::warn!("the ports' neighbours stay unknown: cannot open a packet socket: {e}");
+            Neighbours::none()
+        });
+        Ok(Self { netlink, ports, checks, resolv_conf, neighbours })
     }
 
     /// Every port as it is now, and its changes.
     pub(crate) fn ports(&self) -> watch::Receiver<Ports> {
         self.ports.clone()
+    }
+
+    /// What is at the other end of each port.
+    pub(crate) fn neighbours(&self) -> Neighbours {
+        self.neighbours.clone()
     }
 
     /// Asks DHCP again on every port, at once and of any server: the network behind a port may be another one now, without

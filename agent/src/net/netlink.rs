@@ -100,12 +100,12 @@ impl Netlink {
         Ok(messages.into_iter().filter_map(link).collect())
     }
 
-    /// Brings a port up.
+    /// Brings a port up, and lets it take multicast frames, which a switch announces itself by.
     ///
     /// # Errors
     /// [`NetlinkError`]; a missing firmware file shows here.
     pub(crate) async fn up(&self, link: &Link) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(link.index).up().build();
+        let message = LinkUnspec::new_with_index(link.index).up().allmulticast(true).build();
         self.0.link().set(message).execute().await.map_err(failed(format!("cannot bring {} up", link.name)))
     }
 
@@ -142,7 +142,7 @@ impl Netlink {
     /// [`NetlinkError`]
     pub(crate) async fn join(&self, port: u32, name: &str, bond: u32) -> Result<(), NetlinkError> {
         let message = || LinkUnspec::new_with_index(port);
-        for change in [message().down(), message().controller(bond), message().up()] {
+        for change in [message().down(), message().controller(bond), message().up().allmulticast(true)] {
             let what = format!("cannot put {name} into its bond");
             self.0.link().set(change.build()).execute().await.map_err(failed(what))?;
         }

@@ -1,12 +1,15 @@
 //! The network for real: two namespaces, a veth pair between them, dnsmasq at the other end.
 
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use landfall_api::MachineFacts;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::MsgFlags;
 
 use super::*;
 
@@ -105,6 +108,41 @@ fn a_port_that_comes_late_is_tried_beside_the_others() {
 #[test]
 fn a_router_and_dhcpv6_give_an_ipv6_address() {
     in_namespace(ipv6);
+}
+
+#[test]
+fn a_switch_names_itself_on_its_port() {
+    in_namespace(neighbour);
+}
+
+async fn neighbour() {
+    let far = FarEnd::start();
+    ip(&format!("link add port type veth peer name switch netns {}", far.thread));
+    far.run(|| ip("link set switch up"));
+    let directory = tempfile::tempdir().unwrap();
+    let network = Network::start(Vec::new(), true, directory.path().join("resolv.conf")).unwrap();
+    let limit = Duration::from_secs(60);
+    let mut ports = network.ports();
+    let with_carrier = |ports: &Ports| ports.values().any(|port| port.name == "port" && port.carrier);
+    tokio::time::timeout(limit, ports.wait_for(with_carrier)).await.unwrap().unwrap();
+    let port = serde_json::json!({ "name": "port", "mac": "02:00:00:00:00:01", "carrier": true });
+    let nics = vec![serde_json::from_value(port).unwrap()];
+    let mut facts = MachineFacts { nics, ..MachineFacts::default() };
+    far.run(|| {
+        let ports = nix::ifaddrs::getifaddrs().unwrap().filter(|port| port.interface_name == "switch");
+        let at = ports.filter_map(|port| port.address?.as_link_addr().copied()).next().unwrap();
+        let head = [0x01, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 9, 0x88, 0xcc];
+        let payload = b"\x02\x04\x07sw1\x04\x03\x05p7\x06\x02\x00\x78\x00\x00";
+        let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
+        let frame = [&head[..], payload].concat();
+        nix::sys::socket::sendto(socket.as_raw_fd(), &frame, &at, MsgFlags::empty()).unwrap();
+    });
+    tokio::time::timeout(limit, network.neighbours().changed(&facts)).await.unwrap();
+    network.neighbours().fill(&mut facts);
+    let heard = facts.nics[0].neighbour.as_ref().unwrap();
+    assert_eq!((heard.chassis.as_str(), heard.port.as_str()), ("sw1", "p7"));
+    let unchanged = tokio::time::timeout(Duration::from_millis(1), network.neighbours().changed(&facts)).await;
+    assert!(unchanged.is_err(), "what is known is no news");
 }
 
 async fn in_own_network() {

@@ -81,6 +81,8 @@ fn each<'v>(
         let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
+            // Only another neighbour is a change: a switch may start or stop to announce itself.
+            (None, _) | (_, None) if kind == "nics.neighbour" => {}
             (a, b) if !varies(&kind) => say(path, a.map(text).unwrap_or_default(), b.map(text).unwrap_or_default()),
             _ => {}
         }
@@ -94,7 +96,8 @@ fn join(path: &str, name: &str) -> String {
 /// What differs from boot to boot on the same hardware.
 fn varies(kind: &str) -> bool {
     let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
-    names.contains(&kind) || ["nics.driver", "devices.driver", "devices.modalias"].contains(&kind)
+    let software = ["nics.driver", "devices.driver", "devices.modalias", "nics.neighbour.description"];
+    names.contains(&kind) || software.contains(&kind)
 }
 
 /// What identifies a thing in a list; a scalar is its own name.
@@ -126,7 +129,7 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DiskFacts, DiskId, MemoryFacts, MemoryModule, NicFacts, TpmFacts};
+    use crate::{DiskFacts, DiskId, MemoryFacts, MemoryModule, Neighbour, NicFacts, TpmFacts};
 
     fn facts() -> MachineFacts {
         let disk = |serial: &str, name: &str| DiskFacts {
@@ -165,6 +168,7 @@ mod tests {
             speed_mbit: None,
             carrier: false,
             address: String::new(),
+            neighbour: None,
         };
         for (change, wanted) in [
             (said(|f| f.firmware.version = "2.1".into()), ["firmware.version", "", "2.1"]),
@@ -184,6 +188,36 @@ mod tests {
         ] {
             assert_eq!(change, [wanted.map(str::to_owned)]);
         }
+    }
+
+    #[test]
+    fn another_neighbour_is_a_change_and_a_silent_one_stays() {
+        let at = |carrier, port: Option<&str>| {
+            let neighbour = port.map(|port| Neighbour { port: port.into(), ..Neighbour::default() });
+            let mac = "52:54:00:00:00:01".parse().unwrap();
+            let nic = NicFacts {
+                name: "eth0".into(),
+                mac,
+                driver: String::new(),
+                speed_mbit: None,
+                carrier,
+                address: String::new(),
+                neighbour,
+            };
+            MachineFacts { nics: vec![nic], ..MachineFacts::default() }
+        };
+        for (carrier, port, known, changes) in [
+            (true, Some("2"), Some("2"), 1),
+            (true, Some("1"), Some("1"), 0),
+            (true, None, Some("1"), 0),
+            (false, None, None, 0),
+        ] {
+            let (before, mut after) = (at(true, Some("1")), at(carrier, port));
+            after.keep_neighbours(&before);
+            let shown = after.nics[0].neighbour.as_ref().map(|neighbour| neighbour.port.as_str());
+            assert_eq!((shown, before.changes(&after, Timestamp::UNIX_EPOCH).len()), (known, changes));
+        }
+        assert!(at(true, None).changes(&at(true, Some("1")), Timestamp::UNIX_EPOCH).is_empty());
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Machine {
                 speed_mbit: (n < 2).then_some(25_000),
                 carrier: n < 2,
                 address: format!("0000:{:02x}:00.{}", 65 + n / 2, n % 2),
+                neighbour: None,
             })
             .collect();
         let disks = (0..2)

@@ -1,6 +1,6 @@
 //! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
-use landfall_api::{CpuFacts, DeviceFacts, Document, FactChange, Kind, Machine, MachineFacts, ReceiptState};
+use landfall_api::{CpuFacts, DeviceFacts, Document, FactChange, Kind, Machine, MachineFacts, Neighbour, ReceiptState};
 use landfall_client::Client;
 
 use super::Page;
@@ -82,7 +82,7 @@ impl Page<'_> {
         if facts.disks.iter().any(|disk| disk.contents.is_some()) {
             self.columns(&contents::columns(&facts.disks))?;
         }
-        let mut nics = Columns::new(&["NIC", "MAC", "DRIVER", "LINK", "AT"]);
+        let mut nics = Columns::new(&["NIC", "MAC", "DRIVER", "LINK", "AT", "NEIGHBOUR"]);
         for nic in &facts.nics {
             let link = match (nic.carrier, nic.speed_mbit) {
                 (false, _) => "none".into(),
@@ -90,7 +90,8 @@ impl Page<'_> {
                 (true, None) => "up".to_owned(),
             };
             let (driver, address) = (or_dash(nic.driver.clone()), or_dash(nic.address.clone()));
-            nics.row(vec![nic.name.clone(), nic.mac.to_string(), driver, link, address]);
+            let neighbour = nic.neighbour.as_ref().map_or_else(|| "-".to_owned(), cable);
+            nics.row(vec![nic.name.clone(), nic.mac.to_string(), driver, link, address, neighbour]);
         }
         self.columns(&nics)?;
         // Disks and ports have their own tables, as long as there is a driver for what they are plugged into.
@@ -148,6 +149,13 @@ fn cpu(cpu: &CpuFacts) -> String {
 }
 
 /// `256.0 GiB; 8 x 32.0 GiB DDR5; 2 NUMA nodes`.
+/// Where a port is plugged in.
+fn cable(neighbour: &Neighbour) -> String {
+    let switch = if neighbour.system.is_empty() { &neighbour.chassis } else { &neighbour.system };
+    let vlan = neighbour.vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
+    format!("{switch} {}{vlan}", neighbour.port)
+}
+
 fn memory(facts: &MachineFacts) -> String {
     let mut parts = vec![human::bytes(facts.memory_bytes)];
     let mut modules: Vec<_> = facts.memory.modules.iter().map(|module| (module.size_bytes, &module.kind)).collect();

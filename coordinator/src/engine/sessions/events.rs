@@ -161,15 +161,18 @@ impl Sessions {
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
         self.hears(&mut live, Epoch::new(epoch))?;
-        let (name, facts, now) = (self.fleet.machine_name(machine_uid)?, Shared::from(facts), self.fleet.now());
+        let (name, now) = (self.fleet.machine_name(machine_uid)?, self.fleet.now());
         self.fleet
             .mutate_machine(&name, |machine| {
-                let status = machine.status.get_or_insert_default();
+                let (status, mut facts) = (machine.status.get_or_insert_default(), facts.clone());
+                if let Some(before) = &status.facts {
+                    facts.keep_neighbours(before);
+                }
                 let changes = status.facts.as_ref().map(|before| before.changes(&facts, now)).unwrap_or_default();
                 status.fact_changes.extend(changes);
                 let oldest = status.fact_changes.len().saturating_sub(MAX_FACT_CHANGES);
                 status.fact_changes.drain(..oldest);
-                status.facts = Some(facts.clone());
+                status.facts = Some(facts.into());
             })
             .await
             .map(drop)

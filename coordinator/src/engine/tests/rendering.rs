@@ -161,6 +161,21 @@ async fn a_request_starts_only_what_the_person_saw() {
 }
 
 #[tokio::test]
+async fn a_port_keeps_the_neighbour_that_was_heard_last() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    for (heard, kept) in [(json!({ "chassis": "sw1", "port": "7" }), Some("7")), (json!(null), Some("7"))] {
+        let nic = json!({ "name": "eth0", "mac": "52:54:00:00:00:01", "carrier": true, "neighbour": heard });
+        let facts = MachineFacts { nics: vec![serde_json::from_value(nic).unwrap()], ..facts_at(1, "D1") };
+        world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts).await.unwrap();
+        let facts = world.machine().await.status.unwrap().facts.unwrap();
+        assert_eq!(facts.nics[0].neighbour.as_ref().map(|neighbour| neighbour.port.as_str()), kept);
+    }
+}
+
+#[tokio::test]
 async fn a_machine_keeps_the_newest_changes_of_its_hardware() {
     let world = World::new().await;
     world.provision(false).await.unwrap();

@@ -1,0 +1,44 @@
+//! Where a port is plugged in.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::MachineFacts;
+
+/// What is at the other end of a port's cable, as it announces itself by LLDP. Nothing proves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Neighbour {
+    /// The switch: its name, as it is configured.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub system: String,
+    /// The switch's identifier: a MAC address, an address, or a name.
+    pub chassis: String,
+    /// The switch's port, such as `Ethernet17/1`.
+    pub port: String,
+    /// The port's description, as it is configured.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub port_description: String,
+    /// What the switch is: maker, model, software.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Where the switch is managed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub management_address: Option<IpAddr>,
+    /// The VLAN of frames without a tag, 1 to 4094.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+}
+
+impl MachineFacts {
+    /// Takes over the neighbours of `before`: a port with a link is where it was until it hears of another, and a switch announces itself
+    /// every half minute only.
+    pub fn keep_neighbours(&mut self, before: &Self) {
+        for nic in self.nics.iter_mut().filter(|nic| nic.carrier && nic.neighbour.is_none()) {
+            let same = before.nics.iter().find(|known| known.mac == nic.mac);
+            nic.neighbour = same.and_then(|known| known.neighbour.clone());
+        }
+    }
+}
