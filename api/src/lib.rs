@@ -68,9 +68,9 @@ pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
 pub use facts::{
-    CpuFacts, DeviceFacts, DiskContents, DiskFacts, FactChange, FirmwareFacts, FirmwareMode, MAX_DEVICES,
-    MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, MemoryFacts, MemoryModule, MemoryNode,
-    Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts, WatchdogFacts,
+    CpuFacts, DeviceFacts, DiskContents, DiskFacts, FactChange, FactDifference, FirmwareFacts, FirmwareMode,
+    MAX_DEVICES, MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, MemoryFacts, MemoryModule,
+    MemoryNode, Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts, WatchdogFacts,
 };
 pub use image::{
     AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, ImageTable, IndexSpec, SignatureSpec, SumsSpec,

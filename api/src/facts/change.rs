@@ -42,6 +42,41 @@ impl MachineFacts {
     }
 }
 
+/// One fact in which two machines differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FactDifference {
+    /// Its path; a thing in a list is named by its place: `memory.modules[DIMM_A1]`, `nics[0000:3b:00.0].driver`.
+    pub fact: String,
+    /// What the one machine has; empty if nothing.
+    pub one: String,
+    /// What the other has.
+    pub other: String,
+}
+
+impl MachineFacts {
+    /// In what the hardware of two machines differs. What is of one machine alone (serial numbers, addresses, neighbours) does not count,
+    /// nor does what varies from boot to boot.
+    pub fn differences(&self, other: &Self) -> Vec<FactDifference> {
+        let mut found = Vec::new();
+        let [one, other] = [self, other].map(|facts| {
+            let mut facts = facts.clone();
+            (facts.smbios.uuid, facts.smbios.serial) = (String::new(), String::new());
+            for disk in &mut facts.disks {
+                (disk.id.wwn, disk.id.serial) = (String::new(), String::new());
+            }
+            facts.memory.modules.iter_mut().for_each(|module| module.serial.clear());
+            let mut facts = serde_json::to_value(facts).unwrap_or_default();
+            let nics = facts.get_mut("nics").and_then(Value::as_array_mut);
+            for nic in nics.into_iter().flatten().filter_map(Value::as_object_mut) {
+                nic.retain(|name, _| name != "mac" && name != "neighbour");
+            }
+            facts
+        });
+        compare("", "", &one, &other, &mut |fact, one, other| found.push(FactDifference { fact, one, other }));
+        found
+    }
+}
+
 /// `kind` is the path without what identifies the things in lists.
 fn compare(path: &str, kind: &str, before: &Value, after: &Value, say: &mut impl FnMut(String, String, String)) {
     if before == after || varies(kind) {
@@ -188,6 +223,23 @@ mod tests {
         ] {
             assert_eq!(change, [wanted.map(str::to_owned)]);
         }
+    }
+
+    #[test]
+    fn two_machines_differ_in_their_hardware_alone() {
+        let other = |change: fn(&mut MachineFacts)| {
+            let mut other = facts();
+            other.smbios.serial = "S2".into();
+            other.disks.iter_mut().zip(["A1", "A2"]).for_each(|(disk, serial)| disk.id.serial = serial.into());
+            other.memory.modules[0].serial = "t1".into();
+            change(&mut other);
+            let differences = facts().differences(&other).into_iter();
+            differences.map(|found| [found.fact, found.one, found.other]).collect::<Vec<_>>()
+        };
+        assert_eq!(other(|_| ()), Vec::<[String; 3]>::new());
+        assert_eq!(other(|f| f.firmware.version = "2.1".into()), [["firmware.version", "", "2.1"].map(str::to_owned)]);
+        let smaller = other(|f| f.memory.modules[1].size_bytes = 1);
+        assert_eq!(smaller, [["memory.modules[A2].sizeBytes", "17179869184", "1"].map(str::to_owned)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, every command with examples.
 
 mod documents;
+mod facts;
 mod import;
 mod runs;
 mod site;
@@ -15,6 +16,7 @@ use landfall_api::Digest;
 
 pub(crate) use crate::show::Output;
 pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History, Wait};
+pub(crate) use facts::{Facts, FactsCommand};
 pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
 pub(crate) use runs::{
@@ -133,6 +135,8 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Show who changed a document, when and how.
     History(History),
+    /// Compare the hardware of machines.
+    Facts(Facts),
     /// Explain the fields of a document.
     Explain(Explain),
     /// Show the audit log.

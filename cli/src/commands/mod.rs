@@ -12,6 +12,7 @@ pub(crate) mod describe;
 pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod facts;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod import;

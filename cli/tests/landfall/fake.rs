@@ -181,6 +181,16 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             }
             Json(beaten).into_response()
         }
+        ("machines", "twin-1" | "twin-2") => {
+            let version = if name == "twin-1" { "2.1" } else { "2.3" };
+            let mut seen = machine();
+            seen["metadata"]["name"] = name.clone().into();
+            seen["status"]["facts"] = json!({
+                "smbios": {"uuid": "", "serial": name, "manufacturer": "Dell Inc.", "product": "R640"},
+                "cpu": {"model": "", "logical": 64, "architecture": "x86_64"}, "memoryBytes": 1, "disks": [], "nics": [],
+                "firmware": {"mode": "uefi", "version": version}});
+            Json(seen).into_response()
+        }
         ("workflows", "node-1-a") => Json(run()).into_response(),
         ("machines", "evil") => Json(hostile::machine()).into_response(),
         ("workflows", "evil-a") => Json(hostile::run()).into_response(),

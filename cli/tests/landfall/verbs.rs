@@ -286,6 +286,23 @@ fn get_shows_several_kinds_and_each_form() {
 }
 
 #[test]
+fn facts_diff_shows_what_two_machines_differ_in() {
+    let fake = Fake::start();
+    let diff = |other: &str, form: &str| {
+        let run = fake.landfall(&["facts", "diff", "twin-1", other, "-o", form]);
+        (run.code, run.out, run.err)
+    };
+    let table = "FACT              twin-1  twin-2\nfirmware.version  2.1     2.3\n";
+    assert_eq!(diff("twin-2", "table"), (0, table.to_owned(), String::new()));
+    let line = "{\"fact\":\"firmware.version\",\"one\":\"2.1\",\"other\":\"2.3\"}\n";
+    assert_eq!(diff("twin-2", "json").1, line);
+    let same = "The hardware of the two machines is the same.\n";
+    assert_eq!(diff("twin-1", "table"), (0, String::new(), same.to_owned()));
+    let (code, _, said) = diff("node-1", "table");
+    assert!(code == 3 && said.contains("no facts of machine \"node-1\""), "{code} {said}");
+}
+
+#[test]
 fn help_has_topics() {
     let away = |args: &[&str]| run_landfall("unix:///nonexistent", args);
     assert!(away(&["help", "exit-codes"]).out.contains("6  timed out while waiting"));
