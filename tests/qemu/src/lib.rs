@@ -42,7 +42,8 @@ pub use kvm::{CPUINFO, choose_accel};
 pub use log::printable;
 pub use log::{Line, Log, Mark};
 pub use machine::{
-    Cable, DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, Medium, NicSpec, put_first,
+    Board, Cable, Card, DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, Medium,
+    NicSpec, put_first,
 };
 pub use network::{Namespace, Network};
 pub use process::Process;

@@ -25,6 +25,7 @@ mod kept;
 mod kexec;
 mod late_disk;
 mod layout;
+mod matrix;
 mod medium;
 mod oci_root;
 mod one_btrfs;
@@ -58,6 +59,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, Medium, choose_accel};
+
+use self::matrix::Way;
 
 /// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(12 * 60);
@@ -159,6 +162,11 @@ const TESTS: &[Test] = tests! {
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
     "s" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
+    "s" bios_pxe_in_a_matrix_of_machines full |c| matrix::rows(c, Way::BiosPxe);
+    "s" uefi_pxe_in_a_matrix_of_machines full |c| matrix::rows(c, Way::UefiPxe);
+    "s" uefi_http_in_a_matrix_of_machines full |c| matrix::rows(c, Way::UefiHttp);
+    "s" bios_cd_in_a_matrix_of_machines full |c| matrix::rows(c, Way::Cd);
+    "s" uefi_usb_in_a_matrix_of_machines full |c| matrix::rows(c, Way::Usb);
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" bios_the_system_boots_before_data_of_its_list full second_disk::boots_beside_data;

@@ -2,8 +2,31 @@
 
 use std::path::Path;
 
-use super::{Cable, DiskBus, MachineSpec, Medium};
+use super::spec::seed;
+use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium};
 use crate::{Accel, Firmware, LabError, firmware};
+
+const fn board(board: Board) -> &'static str {
+    match board {
+        Board::Q35 => "q35",
+        Board::Pc => "pc",
+    }
+}
+
+/// A card's device, with QEMU's own boot ROM where it is needed: OVMF has a driver for virtio alone, and finds the others' in the ROM. BIOS
+/// machines get theirs as described in `firmware`.
+fn card(card: Card, firmware: Firmware) -> String {
+    let device = match card {
+        Card::Virtio => "virtio-net-pci",
+        Card::E1000 => "e1000",
+        Card::E1000e => "e1000e",
+        Card::Vmxnet3 => "vmxnet3",
+        Card::Rtl8139 => "rtl8139",
+        Card::Usb => return "usb-net,bus=xhci.0".to_owned(),
+    };
+    let needs_rom = firmware == Firmware::Uefi && card != Card::Virtio;
+    format!("{device}{}", if needs_rom { "" } else { ",romfile=" })
+}
 
 const fn on(on: bool) -> &'static str {
     if on { "on" } else { "off" }
@@ -17,7 +40,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         "-name",
         &spec.name,
         "-machine",
-        &format!("q35,smm={},graphics={}", on(spec.secure_boot), on(spec.screen)),
+        &format!("{},smm={},graphics={}", board(spec.board), on(spec.secure_boot), on(spec.screen)),
         "-nodefaults",
         "-no-user-config",
         "-display",
@@ -67,12 +90,14 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         order += 1;
         order
     };
-    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) {
+    let has = |bus: DiskBus| spec.disks.iter().any(|disk| disk.bus == bus);
+    if has(DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) || spec.card == Card::Usb {
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
     if let Some((file, kind)) = &spec.medium {
         let file = format!("driver=file,node-name=medium,filename={},read-only=on", file.display());
         let device = match kind {
+            Medium::Cd if spec.board == Board::Pc => "ide-cd,bus=ide.1",
             Medium::Cd => "ide-cd,bus=ide.5",
             Medium::Usb => "usb-storage,bus=xhci.0",
         };
@@ -89,18 +114,28 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         }
         // A port without a speed joins no LACP group.
         let speed = if nic.cable.is_some() { ",speed=10000,duplex=full" } else { "" };
-        // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
         let index = match spec.firmware {
             Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
             Firmware::Uefi | Firmware::Bios => String::new(),
         };
-        add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={speed}{index}", nic.mac)]);
+        let device = card(spec.card, spec.firmware);
+        add(&["-device", &format!("{device},netdev=net{i},mac={}{speed}{index}", nic.mac)]);
     }
-    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
-        add(&["-device", "virtio-scsi-pci,id=scsi"]);
+    for (bus, controller) in [
+        (DiskBus::Scsi, "virtio-scsi-pci,id=scsi"),
+        (DiskBus::MptSas, "mptsas1068,id=mpt"),
+        (DiskBus::MegaSas, "megasas,id=mega"),
+    ] {
+        if has(bus) {
+            add(&["-device", controller]);
+        }
+    }
+    // Q35 has one.
+    if has(DiskBus::Ahci) && spec.board == Board::Pc {
+        add(&["-device", "ich9-ahci,id=ahci"]);
     }
     // QEMU has no event for the errors that an NVMe disk answers; it notes them in its log.
-    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Nvme) {
+    if has(DiskBus::Nvme) {
         add(&["-trace", super::fault::NVME_ERROR]);
     }
     let mut sata_ports = 0;
@@ -152,9 +187,16 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             DiskBus::Nvme => format!("nvme,{common}"),
             // The target's number is the disk's own, so that it is known before the machine runs.
             DiskBus::Scsi => format!("scsi-hd,bus=scsi.0,channel=0,scsi-id={i},lun=0,{common}"),
+            // Linux attaches no disk whose address is zero, and its address is the world-wide name. The first digits are a vendor's.
+            DiskBus::MptSas => {
+                let address = 0x5000_c500_0000_0000 | (seed(&disk.serial) & 0xffff_ffff);
+                format!("scsi-hd,bus=mpt.0,scsi-id={i},wwn={address:#x},{common}")
+            }
+            DiskBus::MegaSas => format!("scsi-hd,bus=mega.0,scsi-id={i},{common}"),
             DiskBus::Ahci => {
                 sata_ports += 1;
-                format!("ide-hd,bus=ide.{},{common}", sata_ports - 1)
+                let controller = if spec.board == Board::Pc { "ahci" } else { "ide" };
+                format!("ide-hd,bus={controller}.{},{common}", sata_ports - 1)
             }
             DiskBus::Usb => format!("usb-storage,bus=xhci.0,removable=on,{common}"),
         };
@@ -179,9 +221,7 @@ mod tests {
     fn a_server_boots_from_the_network_before_its_disks() {
         let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Nvme));
         let at = |what: &str| line.find(what).unwrap_or_else(|| panic!("{what} not in {line}"));
-        assert!(
-            at("romfile=,bootindex=1") < at("virtio-blk-pci") && at("bootindex=2") < at("nvme,id=dev1,drive=disk1")
-        );
+        assert!(at("bootindex=1") < at("virtio-blk-pci") && at("bootindex=2") < at("nvme,id=dev1,drive=disk1"));
         assert!(line.contains("bootindex=3"));
     }
 

@@ -15,7 +15,7 @@ use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
 pub use fault::{DiskErrors, DiskFault};
 pub use plug::put_first;
-pub use spec::{Cable, DiskBus, DiskSpec, MachineBuilder, MachineSpec, Medium, NicSpec};
+pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, MachineBuilder, MachineSpec, Medium, NicSpec};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);

@@ -17,6 +17,46 @@ pub enum DiskBus {
     Ahci,
     /// A USB stick behind xHCI.
     Usb,
+    /// A SCSI disk behind an LSI SAS1068.
+    MptSas,
+    /// A SCSI disk behind a MegaRAID SAS.
+    MegaSas,
+}
+
+/// A network card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Card {
+    /// virtio-net.
+    Virtio,
+    /// Intel 82540EM.
+    E1000,
+    /// Intel 82574L.
+    E1000e,
+    /// VMware's.
+    Vmxnet3,
+    /// Realtek 8139.
+    Rtl8139,
+    /// A card on USB (RNDIS and CDC), as some BMCs bring along.
+    Usb,
+}
+
+impl Card {
+    /// All.
+    pub const ALL: [Self; 6] = [Self::Virtio, Self::E1000, Self::E1000e, Self::Vmxnet3, Self::Rtl8139, Self::Usb];
+}
+
+/// A machine's board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Board {
+    /// Intel's Q35, with PCI Express.
+    Q35,
+    /// Intel's 440FX, with PCI.
+    Pc,
+}
+
+impl Board {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Q35, Self::Pc];
 }
 
 /// One disk.
@@ -85,6 +125,8 @@ pub struct MachineSpec {
     pub name: String,
     /// Firmware.
     pub firmware: Firmware,
+    /// Board.
+    pub board: Board,
     /// Memory, MiB.
     pub memory_mib: u32,
     /// Processors.
@@ -102,6 +144,8 @@ pub struct MachineSpec {
     pub watchdog: bool,
     /// Whether it has a screen, a VGA card; otherwise its firmware writes to the serial console too.
     pub screen: bool,
+    /// The card of every port.
+    pub card: Card,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -121,13 +165,14 @@ pub struct MachineBuilder {
 }
 
 impl MachineBuilder {
-    /// UEFI, 512 MiB, one processor, one port, no disk. MAC address, UUID and serial number follow from the name, so a
+    /// UEFI, Q35, 512 MiB, one processor, one virtio port, no disk. MAC address, UUID and serial number follow from the name, so a
     /// machine of the same name is the same machine.
     pub(super) fn new(name: &str) -> Self {
         let seed = seed(name);
         let spec = MachineSpec {
             name: name.to_owned(),
             firmware: Firmware::Uefi,
+            board: Board::Q35,
             memory_mib: 512,
             cpus: 1,
             disks: Vec::new(),
@@ -136,6 +181,7 @@ impl MachineBuilder {
             secure_boot: false,
             watchdog: false,
             screen: false,
+            card: Card::Virtio,
             nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -163,6 +209,20 @@ impl MachineBuilder {
     #[must_use]
     pub fn secure_boot(mut self) -> Self {
         (self.spec.firmware, self.spec.secure_boot) = (Firmware::Uefi, true);
+        self
+    }
+
+    /// Board.
+    #[must_use]
+    pub fn board(mut self, board: Board) -> Self {
+        self.spec.board = board;
+        self
+    }
+
+    /// The card of every port.
+    #[must_use]
+    pub fn card(mut self, card: Card) -> Self {
+        self.spec.card = card;
         self
     }
 
@@ -319,7 +379,7 @@ impl MachineBuilder {
 }
 
 /// FNV-1a of a machine's name, from which its addresses and numbers follow.
-fn seed(name: &str) -> u64 {
+pub(super) fn seed(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 

@@ -1,0 +1,168 @@
+//! s: machines of every kind, each from power-on to enrolment, and its facts compared with what QEMU was given. Two of each way to boot
+//! are installed.
+
+mod pairs;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use landfall_api::{FirmwareMode, MachineFacts, WorkflowPhase};
+use landfall_image::iso;
+use landfall_lab::{Card, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Medium, Network};
+use serde_json::json;
+
+use self::pairs::Row;
+use super::Context;
+use super::scene::{BOOT, BOOTED, DISK_BYTES, Scene, command_line, require_installed};
+
+/// How a machine gets to the boot image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    BiosPxe,
+    UefiPxe,
+    UefiHttp,
+    /// BIOS.
+    Cd,
+    /// UEFI.
+    Usb,
+}
+
+impl Way {
+    const ALL: [Self; 5] = [Self::BiosPxe, Self::UefiPxe, Self::UefiHttp, Self::Cd, Self::Usb];
+
+    const fn firmware(self) -> Firmware {
+        match self {
+            Self::BiosPxe | Self::Cd => Firmware::Bios,
+            Self::UefiPxe | Self::UefiHttp | Self::Usb => Firmware::Uefi,
+        }
+    }
+}
+
+/// Machines of each way that are installed.
+const INSTALLED: usize = 2;
+/// The buses and cards that the system of the tests has drivers for (`scripts/os/mini`).
+const BUSES: [DiskBus; 4] = [DiskBus::Virtio, DiskBus::Scsi, DiskBus::Nvme, DiskBus::Ahci];
+const CARDS: [Card; 4] = [Card::Virtio, Card::E1000, Card::E1000e, Card::Vmxnet3];
+
+/// Every row of this way, one machine after another.
+pub(super) async fn rows(context: Context, way: Way) -> anyhow::Result<()> {
+    let rows: Vec<Row> = pairs::rows().into_iter().filter(|row| row.way == way).collect();
+    let mut installs = INSTALLED;
+    // One coordinator serves one boot image.
+    for server in [false, true] {
+        let rows: Vec<_> = rows.iter().filter(|row| row.needs_server() == server).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let dir = context.dir.join(if server { "server" } else { "vm" });
+        std::fs::create_dir_all(&dir)?;
+        let scene = scene(Context { dir, ..context.clone() }, way, server).await?;
+        for (number, row) in rows.iter().enumerate() {
+            let has_drivers = BUSES.contains(&row.disk) && CARDS.contains(&row.card);
+            let installed = installs > 0 && row.sector == 512 && has_drivers;
+            installs -= usize::from(installed);
+            let name = format!("m{number}");
+            one(&scene, row, &name, installed).await.with_context(|| format!("{name}: {row:?}"))?;
+            println!("     {row:?}{}", if installed { ", installed" } else { "" });
+        }
+    }
+    ensure!(installs == 0, "{installs} machines fewer were installed than meant");
+    Ok(())
+}
+
+/// A coordinator with the boot image for VMs, or the one for servers.
+async fn scene(context: Context, way: Way, server: bool) -> anyhow::Result<Scene> {
+    let (kernel, initramfs) = boot_image(&context, server)?;
+    let uki = (way == Way::UefiHttp).then(|| kernel.with_file_name("landfall.efi"));
+    let options = CoordinatorOptions { kernel, initramfs, uki, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    scene.template(&scene.image_url()).await?;
+    scene.actions("look", json!([{ "name": "off", "powerOff": {} }])).await?;
+    Ok(scene)
+}
+
+fn boot_image(context: &Context, server: bool) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let artefacts = &context.artefacts;
+    if server {
+        return artefacts.server.clone().context("there is no boot image for servers; name it with --server-boot");
+    }
+    Ok((artefacts.kernel.clone(), artefacts.initramfs.clone()))
+}
+
+async fn one(scene: &Scene, row: &Row, name: &str, installed: bool) -> anyhow::Result<()> {
+    let builder = Machine::builder(name).firmware(row.way.firmware()).board(row.board).card(row.card);
+    let builder = builder.memory_mib(row.memory_mib).disk(DISK_BYTES, row.disk).sectors_of(row.sector);
+    let builder = match row.way {
+        Way::BiosPxe | Way::UefiPxe => builder,
+        Way::UefiHttp => builder.http_boot(),
+        Way::Cd | Way::Usb => with_medium(scene, row, builder).await?,
+    };
+    let mut machine = scene.described(builder).await?;
+    let workflow = scene.run(&machine, if installed { "install" } else { "look" }).await?;
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    let known = scene.coordinator.api().machine(name).await?;
+    let facts = known.status.and_then(|status| status.facts).context("a machine without facts")?;
+    compare(&facts, row, &machine)?;
+    if installed {
+        machine.wait_serial(power_on, BOOTED, scene.limit(BOOT)).await?;
+        require_installed(&machine, &workflow)?;
+        machine.power_cut().await;
+    } else {
+        machine.wait_off(scene.limit(BOOT)).await?;
+    }
+    Ok(())
+}
+
+/// A boot medium of this scene's coordinator, made once.
+async fn with_medium(scene: &Scene, row: &Row, builder: MachineBuilder) -> anyhow::Result<MachineBuilder> {
+    let file = scene.context.dir.join("landfall.iso");
+    if !file.exists() {
+        let (line, (kernel, initramfs)) = (command_line(scene).await?, boot_image(&scene.context, row.needs_server())?);
+        let output = file.clone();
+        let made = move || {
+            let grub = Path::new("/usr/lib/grub");
+            iso::build(&iso::Recipe { kernel: &kernel, initramfs: &initramfs, command_line: &line, grub }, &output)
+        };
+        tokio::task::spawn_blocking(made).await??;
+    }
+    Ok(builder.medium(&file, if row.way == Way::Cd { Medium::Cd } else { Medium::Usb }))
+}
+
+/// What the agent saw is what QEMU was given.
+fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
+    let mode = if row.way.firmware() == Firmware::Uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios };
+    ensure!(facts.firmware.mode == mode, "firmware {:?}", facts.firmware);
+    ensure!(
+        facts.smbios.uuid == machine.spec().uuid && facts.smbios.serial == machine.spec().serial,
+        "{:?}",
+        facts.smbios
+    );
+    // The kernel and the firmware keep some of it.
+    let mib = facts.memory_bytes >> 20;
+    ensure!((mib..=mib + 128).contains(&row.memory_mib.into()), "{mib} MiB of memory");
+    let nics: Vec<_> = facts.nics.iter().map(|nic| (nic.mac.to_string(), nic.driver.as_str(), nic.carrier)).collect();
+    let drivers = match row.card {
+        Card::Virtio => &["virtio_net"][..],
+        Card::E1000 => &["e1000"],
+        Card::E1000e => &["e1000e"],
+        Card::Vmxnet3 => &["vmxnet3"],
+        Card::Rtl8139 => &["8139cp", "8139too"],
+        Card::Usb => &["rndis_host", "cdc_ether"],
+    };
+    let fits = |nic: &(String, &str, bool)| nic.0 == machine.mac() && drivers.contains(&nic.1) && nic.2;
+    ensure!(nics.len() == 1 && fits(&nics[0]), "ports {nics:?}");
+    let serial = &machine.spec().disks[0].serial;
+    let disk = facts.disks.iter().find(|disk| disk.id.serial == *serial);
+    let disk = disk.with_context(|| format!("no disk has the serial number {serial}: {:?}", facts.disks))?;
+    let transport = match row.disk {
+        DiskBus::Virtio => "virtio",
+        DiskBus::Nvme => "nvme",
+        DiskBus::Ahci => "sata",
+        DiskBus::Usb => "usb",
+        DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => "scsi",
+    };
+    let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.to_string());
+    ensure!(seen == (DISK_BYTES, row.sector, transport.to_owned()), "disk {disk:?}");
+    Ok(())
+}
