@@ -1,5 +1,6 @@
 //! `landfall-lab`: the demo, the end-to-end tests, and what they use.
 
+mod boot_bench;
 mod demo;
 mod e2e;
 
@@ -27,6 +28,8 @@ enum Command {
     Demo(DemoArgs),
     /// Run the end-to-end tests
     Test(TestArgs),
+    /// Measure how soon a machine is enrolled, on each way to the boot image
+    Boot(BootArgs),
     /// Say which accelerator machines would use here, and why
     Accel(AccelArgs),
     /// Serve files with cuts, pauses and flipped bits as commanded (used by the tests)
@@ -91,6 +94,18 @@ struct DemoArgs {
     /// Keep everything running at the end, until Ctrl-C
     #[arg(long)]
     keep: bool,
+    /// Write a report in JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct BootArgs {
+    #[command(flatten)]
+    what: What,
+    /// How often each way is gone
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
     /// Write a report in JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -197,6 +212,11 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
                 resume: args.resume,
             };
             e2e::run(artefacts, &cli, &logs, choice).await
+        }
+        Command::Boot(args) => {
+            let logs = logs(args.what.logs.as_deref())?;
+            let options = boot_bench::Options { rounds: args.rounds, report: args.report, logs };
+            boot_bench::run(artefacts(&args.what)?, options).await
         }
         Command::Accel(args) => {
             let kernel = std::path::absolute(args.boot.join("vmlinuz")).context("no working directory")?;
