@@ -42,6 +42,15 @@ impl MachineFacts {
     }
 }
 
+/// Adds new changes to those that are kept, the newest [`MAX_FACT_CHANGES`]. Of a port's neighbour the last change alone is kept: anything on
+/// the cable can announce itself anew and anew, and would push the others out.
+pub fn keep_changes(kept: &mut Vec<FactChange>, new: Vec<FactChange>) {
+    let is_older = |old: &FactChange| old.fact.contains("].neighbour.") && new.iter().any(|one| one.fact == old.fact);
+    kept.retain(|old| !is_older(old));
+    kept.extend(new);
+    kept.drain(..kept.len().saturating_sub(MAX_FACT_CHANGES));
+}
+
 /// One fact in which two machines differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FactDifference {
@@ -223,6 +232,19 @@ mod tests {
         ] {
             assert_eq!(change, [wanted.map(str::to_owned)]);
         }
+    }
+
+    #[test]
+    fn a_flood_of_neighbours_pushes_no_other_change_out() {
+        let change = |fact: &str, after: String| FactChange { fact: fact.into(), after, ..FactChange::default() };
+        let mut kept = vec![change("firmware.version", "2.1".into())];
+        for n in 0..2 * MAX_FACT_CHANGES {
+            keep_changes(&mut kept, vec![change("nics[52:54:00:00:00:01].neighbour.port", n.to_string())]);
+        }
+        let shown: Vec<_> = kept.iter().map(|one| one.after.as_str()).collect();
+        assert_eq!(shown, ["2.1", "127"]);
+        keep_changes(&mut kept, vec![change("cpu.logical", "8".into()); MAX_FACT_CHANGES]);
+        assert_eq!((kept.len(), kept[0].fact.as_str()), (MAX_FACT_CHANGES, "cpu.logical"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use landfall_api::message::{EventBody, EventRecord, PhoneHomeReport};
-use landfall_api::{Document, ErrorCode, Kind, MAX_FACT_CHANGES, MachineFacts, Problem, Shared, Workflow};
+use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow, keep_changes};
 use landfall_machine::run::{MAX_INTERRUPTIONS, policy};
 use landfall_machine::{Epoch, Input, MachineState, Which};
 use uuid::Uuid;
@@ -169,9 +169,7 @@ impl Sessions {
                     facts.keep_neighbours(before);
                 }
                 let changes = status.facts.as_ref().map(|before| before.changes(&facts, now)).unwrap_or_default();
-                status.fact_changes.extend(changes);
-                let oldest = status.fact_changes.len().saturating_sub(MAX_FACT_CHANGES);
-                status.fact_changes.drain(..oldest);
+                keep_changes(&mut status.fact_changes, changes);
                 status.facts = Some(facts.into());
             })
             .await
