@@ -11,8 +11,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use landfall_api::message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals};
 use landfall_api::{DiskFacts, ErrorCode, MacAddr, MachineFacts, NicFacts, Problem, SecretText};
 use landfall_session::{
-    AgentKey, Backoff, BootToken, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
-    boot_token,
+    AgentKey, Backoff, BootToken, Changing, EnrollError, Enrolled, Host, Looking, News, Seen, Session, SessionConfig,
+    Target, boot_token,
 };
 use tokio::{sync::watch, time::timeout};
 
@@ -226,7 +226,7 @@ impl Life {
             match boot_token(target, port.mac, uuid).await? {
                 BootToken::Given(token) => return Ok(Some(Proof::BootToken(token))),
                 BootToken::NoWorkflow(why) => {
-                    self.board.say(why.as_str());
+                    self.board.change(|status| (status.now, status.fingerprint) = (why.clone(), None));
                     if !std::mem::replace(said, true) {
                         tracing::info!("{why}; the agent asks again every {} s", IDLE_WAIT.as_secs());
                         tracing::info!("to start its installed system, put the disk in front of this boot medium");
@@ -323,11 +323,14 @@ impl Host for ThisMachine {
         Box::pin(self.see())
     }
     fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
+        Box::pin(self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation))
+    }
+    fn news<'a>(&'a self, facts: &'a MachineFacts) -> News<'a> {
         Box::pin(async move {
-            tokio::select! {
-                () = self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation) => {}
-                () = self.neighbours.changed(&seen.facts) => {}
-            }
+            self.neighbours.changed(facts).await;
+            let mut facts = facts.clone();
+            self.neighbours.fill(&mut facts);
+            facts
         })
     }
     fn vitals(&self) -> Vitals {

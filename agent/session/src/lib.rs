@@ -40,7 +40,7 @@ pub use landfall_pin::{PinMismatch, Validity, pin_of_spki};
 pub use lease::{Lease, LeaseWatch};
 pub use outbox::{AckError, Full, Outbox};
 pub use phone_home::{PhoneHomeError, https_client, phone_home};
-pub use session::{Changing, Host, Looking, Seen, SessionConfig};
+pub use session::{Changing, Host, Looking, News, Seen, SessionConfig};
 pub use shared::{Connection, StillRuns};
 pub use surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
 pub use target::{Target, TargetError};

@@ -57,6 +57,11 @@ pub trait Host: Send + Sync + 'static {
     fn changed<'a>(&'a self, _seen: &'a Seen) -> Changing<'a> {
         Box::pin(std::future::pending())
     }
+    /// Waits until there are facts besides the disks that `facts` do not have: all of them, as they are then. Pending for ever where
+    /// there never are.
+    fn news<'a>(&'a self, _facts: &'a MachineFacts) -> News<'a> {
+        Box::pin(std::future::pending())
+    }
     /// For each heartbeat.
     fn vitals(&self) -> Vitals;
 }
@@ -65,6 +70,9 @@ pub trait Host: Send + Sync + 'static {
 pub type Looking<'a> = Pin<Box<dyn Future<Output = Seen> + Send + 'a>>;
 /// A wait for other disks.
 pub type Changing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// A wait for other facts.
+pub type News<'a> = Pin<Box<dyn Future<Output = MachineFacts> + Send + 'a>>;
 
 /// What a look at the machine found.
 #[derive(Debug, Clone, Default)]

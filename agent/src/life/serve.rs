@@ -219,7 +219,6 @@ impl<'a> Server<'a> {
             Instruction::Refused { problem, retry_after } => {
                 let again = retry_after.map_or_else(String::new, |t| format!("; next attempt in {} s", t.as_secs()));
                 tracing::error!("the coordinator refuses this session: {problem}{again}");
-                self.board.failed(format!("the coordinator refuses this session: {problem}"));
                 self.refused = retry_after.is_none().then_some(problem);
             }
         }

@@ -46,17 +46,19 @@ impl Life {
         self.board.change(|status| {
             status.coordinator = self.target.to_string();
             status.port = "looking for a port that reaches the coordinator".to_owned();
+            status.connection = String::new();
         });
         loop {
             match network.elect(self.target.host(), self.target.port(), self.boot_port, PATIENCE).await {
                 Ok(uplink) => {
                     tracing::info!("{} is reached over {} at {}", self.target, uplink.name, uplink.coordinator);
-                    self.board.change(|status| (status.port, status.error) = (uplink.to_string(), None));
+                    self.board
+                        .change(|status| (status.port, status.connection) = (uplink.to_string(), "reached".to_owned()));
                     return uplink;
                 }
                 Err(why) => {
                     let wait = backoff.step();
-                    self.board.failed(why.0.join("; "));
+                    self.board.change(|status| status.connection = format!("not reached: {}", why.0.join("; ")));
                     // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
                         tracing::error!(

@@ -8,6 +8,9 @@ use landfall_api::{MacAddr, Neighbour};
 /// Its EtherType.
 pub(super) const ETHER_TYPE: u16 = 0x88cc;
 
+/// Characters of a text.
+const LONGEST: usize = 255;
+
 /// Reads the payload of a frame; nothing for one that lacks what each must have, and for the farewell of one that shuts down.
 pub(super) fn read(payload: &[u8]) -> Option<Neighbour> {
     let mut neighbour = Neighbour::default();
@@ -62,7 +65,8 @@ fn network_address(bytes: &[u8]) -> Option<IpAddr> {
 /// Text for people and templates: one line, without what a terminal obeys.
 fn clean(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    // The standard allows 255 bytes; one that is no UTF-8 takes three.
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]

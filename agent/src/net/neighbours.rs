@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Between an announcement and new facts.
 const SETTLE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 5 });
 
-/// By the port's name. A port without carrier may stand in it.
+/// By the port's name. Of a bond the kernel names the bond as the port, so its members' are not known.
 type Known = BTreeMap<String, Neighbour>;
 
 /// What was heard last on each port.
@@ -51,14 +51,14 @@ impl Neighbours {
     pub(crate) fn fill(&self, facts: &mut MachineFacts) {
         let known = self.0.borrow();
         for nic in &mut facts.nics {
-            nic.neighbour = known.get(&nic.name).filter(|_| nic.carrier).cloned();
+            nic.neighbour = known.get(&nic.name).cloned();
         }
     }
 
     /// Waits until one is heard that `facts` do not name.
     pub(crate) async fn changed(&self, facts: &MachineFacts) {
         let is_new = |known: &Known| {
-            let mut ports = facts.nics.iter().filter(|nic| nic.carrier);
+            let mut ports = facts.nics.iter();
             ports.any(|nic| known.get(&nic.name).is_some_and(|heard| nic.neighbour.as_ref() != Some(heard)))
         };
         if self.0.clone().wait_for(is_new).await.is_err() {

@@ -142,7 +142,7 @@ impl Netlink {
     /// [`NetlinkError`]
     pub(crate) async fn join(&self, port: u32, name: &str, bond: u32) -> Result<(), NetlinkError> {
         let message = || LinkUnspec::new_with_index(port);
-        for change in [message().down(), message().controller(bond), message().up().allmulticast(true)] {
+        for change in [message().down(), message().controller(bond), message().up()] {
             let what = format!("cannot put {name} into its bond");
             self.0.link().set(change.build()).execute().await.map_err(failed(what))?;
         }

@@ -3,6 +3,12 @@
 use nix::sys::reboot::set_cad_enabled;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The kernel obeys the keys again, and at once.
+pub(super) fn give_back() {
+    // Where it refuses, the machine has a power button.
+    set_cad_enabled(true).unwrap_or_default();
+}
+
 /// Restarts that a person asks for at the keyboard.
 pub(super) struct Restarts(Option<Signal>);
 

@@ -37,6 +37,8 @@ pub(crate) struct KernelLog(Arc<Shared>);
 
 struct Shared {
     sink: Mutex<Sink>,
+    /// Opened a second time: a slow console holds the first.
+    urgent: Mutex<Sink>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -58,6 +60,15 @@ enum Sink {
 }
 
 impl Sink {
+    fn open() -> Self {
+        let open = |path| OpenOptions::new().write(true).open(path);
+        match (open("/dev/kmsg"), open("/dev/console")) {
+            (Ok(file), _) => Self::Kmsg(file),
+            (Err(_), Ok(file)) => Self::Console(file),
+            (Err(_), Err(_)) => Self::Nowhere,
+        }
+    }
+
     /// Writes `text`, one record a line, at a syslog `priority` (0 emergency to 7 debug).
     fn say(&mut self, priority: u8, text: &str) {
         for piece in text.lines().flat_map(pieces) {
@@ -87,17 +98,12 @@ impl KernelLog {
             Some(format!("{file}: cannot write \"{value}\": {refused}; {loss}"))
         });
         let complaints = complaints.collect();
-        let open = |path| OpenOptions::new().write(true).open(path);
-        let sink = match (open("/dev/kmsg"), open("/dev/console")) {
-            (Ok(file), _) => Sink::Kmsg(file),
-            (Err(_), Ok(file)) => Sink::Console(file),
-            (Err(_), Err(_)) => Sink::Nowhere,
-        };
-        (Self::over(sink), complaints)
+        (Self::over(Sink::open(), Sink::open()), complaints)
     }
 
-    fn over(sink: Sink) -> Self {
-        let shared = Shared { sink: Mutex::new(sink), queue: Mutex::default(), changed: Condvar::new() };
+    fn over(sink: Sink, urgent: Sink) -> Self {
+        let (sink, urgent) = (Mutex::new(sink), Mutex::new(urgent));
+        let shared = Shared { sink, urgent, queue: Mutex::default(), changed: Condvar::new() };
         let log = Self(Arc::new(shared));
         let writer = log.clone();
         std::thread::spawn(move || writer.write_for_ever());
@@ -117,7 +123,7 @@ impl KernelLog {
 
     /// The same at once, before what waits.
     pub(crate) fn say_now(&self, priority: u8, text: &str) {
-        self.sink().say(priority, text);
+        self.0.urgent.lock().unwrap_or_else(PoisonError::into_inner).say(priority, text);
     }
 
     /// Waits until the console has everything, at most `limit`.
@@ -237,11 +243,14 @@ mod tests {
     fn a_slow_console_holds_up_no_work() {
         let (written, lines) = std::sync::mpsc::channel();
         let (go_on, waits) = std::sync::mpsc::channel::<()>();
-        let log = KernelLog::over(Sink::Test(Box::new(move |line| {
-            written.send(line.to_owned()).unwrap();
-            // Until the test ends, which closes it.
-            waits.recv().unwrap_or_default();
-        })));
+        let log = KernelLog::over(
+            Sink::Test(Box::new(move |line| {
+                written.send(line.to_owned()).unwrap();
+                // Until the test ends, which closes it.
+                waits.recv().unwrap_or_default();
+            })),
+            Sink::Nowhere,
+        );
         log.say(6, "line 0");
         assert_eq!(lines.recv().unwrap(), "line 0");
         // The first is being written; none of these waits for it.

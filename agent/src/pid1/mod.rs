@@ -15,6 +15,7 @@ use nix::sys::reboot::RebootMode;
 use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
+use self::power::Before;
 use self::watchdog::Watchdog;
 use crate::cmdline::CommandLine;
 use crate::disks::Disks;
@@ -67,7 +68,6 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
     tokio::spawn(screen::show(board.clone()));
     tokio::spawn(screen::remind(board.clone(), log.clone()));
-    let mut keyboard = keyboard::Restarts::listen();
     let (settled, drivers_settled) = watch::channel(false);
     let disks = Disks::watch(Some(drivers_settled.clone()));
     tokio::spawn(async move {
@@ -85,29 +85,36 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
         }
         tokio::time::sleep(FAULT_WAIT).await;
     };
+    // From here on the keys are waited for; before, the kernel obeys them.
+    let mut keyboard = keyboard::Restarts::listen();
     loop {
         let life = live(network.clone(), drivers_settled.clone(), disks.clone(), board.clone(), tail.clone());
         let mut life = tokio::spawn(life);
-        let ended = tokio::select! {
-            ended = &mut life => ended.map(|end| of(&end)),
-            () = keyboard.pressed() => {
-                life.abort();
-                Ok(("Ctrl-Alt-Del: restarting", RebootMode::RB_AUTOBOOT))
+        let ended = loop {
+            tokio::select! {
+                ended = &mut life => break ended.map(|end| of(&end)),
+                () = keyboard.pressed() => {
+                    say(&board, "Ctrl-Alt-Del: restarting");
+                    stop(&mut watchdog).await;
+                    // What is under way continues until the kernel goes down: an action that is stopped would be a failed one.
+                    restart(RebootMode::RB_AUTOBOOT, Before::Sync, log).await;
+                }
             }
         };
         match ended {
             Ok((why, how)) => {
-                tracing::info!("{why}");
-                board.say(why);
-                if let Some(watchdog) = &mut watchdog {
-                    watchdog.stop().await;
-                }
-                restart(how, log).await;
+                say(&board, why);
+                stop(&mut watchdog).await;
+                restart(how, Before::Unmount, log).await;
                 // The kernel refused to go down.
                 watchdog = None;
             }
             Err(e) => {
                 tracing::error!("the agent failed by an internal error: {e}; it starts again");
+                board.change(|status| {
+                    status.actions.clear();
+                    (status.now, status.error) = ("starting again".to_owned(), Some(format!("internal error: {e}")));
+                });
                 tokio::time::sleep(FAULT_WAIT).await;
             }
         }
@@ -207,11 +214,24 @@ const fn of(end: &End) -> (&'static str, RebootMode) {
     }
 }
 
-async fn restart(mut how: RebootMode, log: &KernelLog) {
+fn say(board: &Board, why: &str) {
+    tracing::info!("{why}");
+    board.say(why);
+}
+
+async fn stop(watchdog: &mut Option<Watchdog>) {
+    if let Some(watchdog) = watchdog {
+        watchdog.stop().await;
+    }
+}
+
+async fn restart(mut how: RebootMode, before: Before, log: &KernelLog) {
+    // Should this hang, the keys are the kernel's again.
+    keyboard::give_back();
     // Unmounting may block on a slow device.
     let down = |how| {
         let log = log.clone();
-        on_thread("power", move || power::go_down(how, || log.flush(LAST_LINES)))
+        on_thread("power", move || power::go_down(how, before, || log.flush(LAST_LINES)))
     };
     if how == RebootMode::RB_KEXEC {
         // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.

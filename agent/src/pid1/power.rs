@@ -17,13 +17,26 @@ const KERNEL_LIMIT: Duration = Duration::from_secs(60);
 /// The kernel's emergency action is done after this at the latest.
 const EMERGENCY_LIMIT: Duration = Duration::from_secs(10);
 
+/// What happens to file systems before the machine goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// They are synced and unmounted.
+    Unmount,
+    /// They are synced: what works on them goes on.
+    Sync,
+}
+
 /// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. `last` is done just before.
 /// Returns only if the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded), or why the emergency restart is impossible.
-pub(crate) fn go_down(how: RebootMode, last: impl Fn()) -> io::Result<Infallible> {
-    if within(SETTLE_LIMIT, settle).is_none() {
+pub(crate) fn go_down(how: RebootMode, before: Before, last: impl Fn()) -> io::Result<Infallible> {
+    let settled = match before {
+        Before::Unmount => within(SETTLE_LIMIT, settle),
+        Before::Sync => within(SETTLE_LIMIT, nix::unistd::sync),
+    };
+    if settled.is_none() {
         tracing::error!(
             "a device does not answer; the machine goes down without syncing it after {} s",
             SETTLE_LIMIT.as_secs()

@@ -9,9 +9,13 @@ mod lines;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use rustix::termios::{OptionalActions, OutputModes, Winsize, tcgetattr, tcgetwinsize, tcsetattr};
+use nix::fcntl::OFlag;
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, OutputModes, Winsize, tcgetattr, tcgetwinsize, tcsetattr,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::kmsg::KernelLog;
@@ -50,6 +54,10 @@ pub(super) async fn show(board: Board) {
         });
         match drawing.await {
             Ok((same, Ok(()))) => screen = same,
+            Ok((same, Err(e))) if e.kind() == io::ErrorKind::WouldBlock => {
+                screen = same;
+                screen.shown.clear();
+            }
             Ok((_, Err(e))) | Err(e) => return tracing::warn!("no status on the screen any more: {TERMINAL}: {e}"),
         }
         sleep(PAUSE).await;
@@ -77,9 +85,13 @@ struct Screen {
 
 impl Screen {
     fn open() -> io::Result<Self> {
-        let terminal = OpenOptions::new().write(true).open(TERMINAL)?;
+        // A person may stop the terminal (Scroll Lock): then nothing can be written, and no thread may wait for that.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let terminal = OpenOptions::new().write(true).custom_flags(flags.bits()).open(TERMINAL)?;
         let mut modes = tcgetattr(&terminal)?;
         modes.output_modes.remove(OutputModes::OPOST);
+        modes.input_modes.remove(InputModes::IXON);
+        modes.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
         tcsetattr(&terminal, OptionalActions::Now, &modes)?;
         Ok(Self { terminal, shown: Vec::new(), size: (0, 0) })
     }

@@ -284,7 +284,7 @@ mod tests {
             (true, Some("2"), Some("2"), 1),
             (true, Some("1"), Some("1"), 0),
             (true, None, Some("1"), 0),
-            (false, None, None, 0),
+            (false, None, Some("1"), 0),
         ] {
             let (before, mut after) = (at(true, Some("1")), at(carrier, port));
             after.keep_neighbours(&before);

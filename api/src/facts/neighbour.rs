@@ -33,10 +33,10 @@ pub struct Neighbour {
 }
 
 impl MachineFacts {
-    /// Takes over the neighbours of `before`: a port with a link is where it was until it hears of another, and a switch announces itself
-    /// every half minute only.
+    /// Takes over the neighbours of `before`: a port is where it was until it hears of another, also while it has no link; and a switch
+    /// announces itself every half minute only.
     pub fn keep_neighbours(&mut self, before: &Self) {
-        for nic in self.nics.iter_mut().filter(|nic| nic.carrier && nic.neighbour.is_none()) {
+        for nic in self.nics.iter_mut().filter(|nic| nic.neighbour.is_none()) {
             let same = before.nics.iter().find(|known| known.mac == nic.mac);
             nic.neighbour = same.and_then(|known| known.neighbour.clone());
         }

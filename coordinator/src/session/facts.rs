@@ -8,7 +8,7 @@ use landfall_edge::gate::{Limiters, Rate};
 use uuid::Uuid;
 
 /// Of one machine, over all its sessions: a dozen at once, for one whose network fails again and again, and one each 5 s. An agent
-/// says its facts once a session.
+/// says its facts once a session, and when it hears of another neighbour.
 pub(super) const RATE: Rate = Rate::of(Duration::from_secs(5), Duration::from_secs(60));
 
 /// The newest facts that are not written yet.

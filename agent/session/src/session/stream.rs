@@ -48,6 +48,14 @@ impl Drop for AbortOnDrop {
     }
 }
 
+/// What a later look found.
+enum Look {
+    /// Disks, and all facts.
+    Whole(Seen),
+    /// Facts alone.
+    News(MachineFacts),
+}
+
 /// A welcomed stream.
 struct Open<'a> {
     runner: &'a Runner,
@@ -57,7 +65,7 @@ struct Open<'a> {
     facts: Option<Box<MachineFacts>>,
     report: Option<DiskReport>,
     /// Later looks at the machine.
-    looks: mpsc::Receiver<Seen>,
+    looks: mpsc::Receiver<Look>,
     heartbeat_due: bool,
     fence: Option<Fence>,
 }
@@ -72,7 +80,7 @@ struct Opened<'a> {
     /// What the hello said of the disks.
     seen: Seen,
     /// Takes later looks; `None` where the coordinator does not know reports of disks.
-    looks: Option<mpsc::Sender<Seen>>,
+    looks: Option<mpsc::Sender<Look>>,
     _telemetry: AbortOnDrop,
     client: AgentServiceClient<Channel>,
 }
@@ -104,29 +112,52 @@ impl Runner {
 
     /// Looks at the machine again whenever its disks changed, once all of them are known. Not while the agent holds a list:
     /// a look from before a write would contradict the receipt that the write reports.
-    async fn follow_disks(&self, mut seen: Seen, looks: Option<mpsc::Sender<Seen>>) -> Infallible {
+    ///
+    /// Other news is sent at once: it contradicts no receipt.
+    async fn follow_disks(&self, mut seen: Seen, looks: Option<mpsc::Sender<Look>>) -> Infallible {
         let Some(looks) = looks else { return std::future::pending().await };
+        let mut facts = seen.facts.clone();
         loop {
-            self.host.changed(&seen).await;
+            let mut others = Box::pin(async {
+                self.host.changed(&seen).await;
+                self.until_free().await
+            });
             let assigned = loop {
-                let (holds, assigned) = {
-                    let state = self.shared.lock();
-                    (state.holds.is_some(), state.assigned)
-                };
-                if !holds {
-                    break assigned;
+                tokio::select! {
+                    assigned = &mut others => break assigned,
+                    news = self.host.news(&facts) => {
+                        facts = news;
+                        if looks.send(Look::News(facts.clone())).await.is_err() {
+                            return std::future::pending().await;
+                        }
+                    }
                 }
-                tokio::time::sleep(HELD_POLL).await;
             };
+            drop(others);
             let now = self.host.look().await;
             if self.shared.lock().assigned != assigned {
                 continue;
             }
             let complete = !now.scanning;
+            facts = now.facts.clone();
             seen = now;
-            if complete && looks.send(seen.clone()).await.is_err() {
+            if complete && looks.send(Look::Whole(seen.clone())).await.is_err() {
                 return std::future::pending().await;
             }
+        }
+    }
+
+    /// Waits until the agent holds no list; how many it was assigned up to then.
+    async fn until_free(&self) -> u64 {
+        loop {
+            let (holds, assigned) = {
+                let state = self.shared.lock();
+                (state.holds.is_some(), state.assigned)
+            };
+            if !holds {
+                return assigned;
+            }
+            tokio::time::sleep(HELD_POLL).await;
         }
     }
 
@@ -289,10 +320,13 @@ impl Open<'_> {
                     return Outcome::Fenced;
                 }
                 _ = beat.tick() => self.heartbeat_due = true,
-                Some(seen) = self.looks.recv() => {
-                    self.facts = Some(Box::new(seen.facts));
-                    self.report = Some(seen.disks);
-                }
+                Some(look) = self.looks.recv() => match look {
+                    Look::Whole(seen) => {
+                        self.facts = Some(Box::new(seen.facts));
+                        self.report = Some(seen.disks);
+                    }
+                    Look::News(facts) => self.facts = Some(Box::new(facts)),
+                },
                 message = self.inbound.message() => match message {
                     Ok(Some(response)) => if let Err(outcome) = self.take(response) { return outcome },
                     Ok(None) if self.fence.is_some() => return Outcome::Fenced,

@@ -77,7 +77,14 @@ fn far(progress: &Progress) -> String {
 
 /// One line of at most so many columns; what a terminal would obey is left out.
 fn fit(text: &str, columns: usize) -> String {
-    let clean = || text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    // From here on characters may take two columns (U+1100 is the first), and a row would be longer than the screen.
+    let clean = || {
+        text.chars().map(|c| match c {
+            c if c.is_control() => ' ',
+            '\u{1100}'.. => '?',
+            c => c,
+        })
+    };
     if clean().count() <= columns {
         clean().collect()
     } else {

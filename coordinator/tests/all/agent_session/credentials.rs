@@ -64,7 +64,7 @@ async fn an_expired_certificate_ends_the_session() {
         boot_id: "boot-1".into(),
         enrolled_at: Duration::ZERO,
     };
-    let (_handle, mut instructions) = Session::start(config, Arc::new(Bench));
+    let (_handle, mut instructions) = Session::start(config, Arc::new(Bench(fixture.memory.subscribe())));
     let got = instruction(&mut instructions).await;
     assert!(
         matches!(&got, Instruction::Refused { problem, retry_after: None } if problem.code == ErrorCode::Unauthenticated),

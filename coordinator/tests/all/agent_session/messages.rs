@@ -12,7 +12,7 @@ use landfall_session::{Connection, Instruction};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::scripted::{Fixture, LIMIT, action, assigned, assignment, instruction, serve};
+use super::scripted::{Fixture, LIMIT, Line, action, assigned, assignment, instruction, serve};
 
 #[tokio::test]
 async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
@@ -82,6 +82,32 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
     handle.close().await;
     assert_eq!(*handle.connection().borrow(), Connection::Ended);
     assert!(handle.report(action(), EventBody::Started).await.is_err());
+}
+
+#[tokio::test]
+async fn other_facts_are_sent_while_a_list_is_held() {
+    let mut fixture = Fixture::new().await;
+    let (handle, _instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    line.hello().await;
+    line.welcome(1).await;
+    handle.holds(Some(action().workflow_uid));
+    let facts_of = async |line: &mut Line, memory: &str| loop {
+        match line.next().await {
+            Up::Facts(v1::Facts { json }) if json.contains(memory) => return,
+            Up::DiskReport(disks) => panic!("disks of a machine that holds a list: {disks:?}"),
+            _ => {}
+        }
+    };
+    facts_of(&mut line, "\"memoryBytes\":5").await;
+    fixture.memory.send_replace(6);
+    facts_of(&mut line, "\"memoryBytes\":6").await;
+    handle.holds(None);
+    loop {
+        if let Up::DiskReport(_) = line.next().await {
+            break;
+        }
+    }
 }
 
 #[tokio::test]

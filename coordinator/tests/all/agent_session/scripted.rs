@@ -16,9 +16,11 @@ use landfall_proto::v1::session_request::Message as Up;
 use landfall_proto::v1::session_response::Message as Down;
 use landfall_proto::{PROTOCOL, v1};
 use landfall_session::{
-    AgentKey, Credentials, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, enroll,
+    AgentKey, Changing, Credentials, Host, Instruction, Looking, News, Seen, Session, SessionConfig, SessionHandle,
+    Target, enroll,
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -156,6 +158,7 @@ pub(super) struct Fixture {
     pub(super) address: SocketAddr,
     pub(super) server: tokio::task::JoinHandle<()>,
     pub(super) data: tempfile::TempDir,
+    pub(super) memory: watch::Sender<u64>,
 }
 
 pub(super) async fn serve(service: &Scripted, at: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
@@ -180,7 +183,7 @@ impl Fixture {
         let service =
             Scripted { pki: pki.clone(), lines: lines_in, telemetry: telemetry_in, enrolled_by: Arc::default() };
         let (address, server) = serve(&service, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
-        Self { pki, service, lines, telemetry, address, server, data }
+        Self { pki, service, lines, telemetry, address, server, data, memory: watch::Sender::new(5) }
     }
     pub(super) fn target(&self) -> Target {
         let pin: Pin = self.pki.ca_pin().to_string().parse().unwrap();
@@ -203,7 +206,7 @@ impl Fixture {
             boot_id: "boot-1".into(),
             enrolled_at: Duration::from_secs(3),
         };
-        Session::start(config, Arc::new(Bench))
+        Session::start(config, Arc::new(Bench(self.memory.subscribe())))
     }
     pub(super) async fn line(&mut self) -> Line {
         timeout(LIMIT, self.lines.recv()).await.unwrap().unwrap()
@@ -220,12 +223,23 @@ pub(super) fn identity() -> Identity {
     Identity { smbios_uuid: Some(Uuid::from_u128(9)), serial: "S1".into(), macs: vec![] }
 }
 
-pub(super) struct Bench;
+/// A machine with so much memory. What is new besides is always more memory, and then its disks are others too.
+pub(super) struct Bench(pub(super) watch::Receiver<u64>);
 
 impl Host for Bench {
+    fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
+        Box::pin(async move { drop(self.news(&seen.facts).await) })
+    }
+    fn news<'a>(&'a self, facts: &'a MachineFacts) -> News<'a> {
+        Box::pin(async move {
+            let mut memory = self.0.clone();
+            let memory_bytes = *memory.wait_for(|bytes| *bytes != facts.memory_bytes).await.unwrap();
+            MachineFacts { memory_bytes, ..facts.clone() }
+        })
+    }
     fn look(&self) -> Looking<'_> {
         Seen {
-            facts: MachineFacts { memory_bytes: 5, ..MachineFacts::default() },
+            facts: MachineFacts { memory_bytes: *self.0.borrow(), ..MachineFacts::default() },
             ..Seen::disks(vec![DiskId { serial: "d1".into(), size_bytes: 1 << 30, ..DiskId::default() }], vec![])
         }
         .at_once()
