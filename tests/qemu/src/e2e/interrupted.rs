@@ -89,9 +89,9 @@ pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Resul
             && begins(1, "coordinator  https://10.77.0.1:7443, connected")
             && begins(2, "address      eth0 10.77.0.")
             && begins(3, &format!("now          workflow {workflow}, 3 actions"))
-            && begins(4, "             action 1 of 3: write, fetch, ")
+            && begins(4, "             action 1 of 3: write, ")
             && begins(8, "--------")
-            && rows[9..].iter().any(|row| row.contains("landfall: action 1 (write), attempt 1"))
+            && rows[9..].iter().any(|row| row.contains("action 1 (write), attempt 1"))
     };
     let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
     let mut rows = Vec::new();
