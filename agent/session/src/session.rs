@@ -1,7 +1,9 @@
 //! The session: one control stream at a time, opened again for ever with bounded waits.
 //!
-//! This file decides when to connect and when to stop; `stream` holds what happens on one connection.
+//! This file decides when to connect and when to stop; `stream` holds what happens on one connection, and `looks` what is reported
+//! of the machine meanwhile.
 
+mod looks;
 mod stream;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};

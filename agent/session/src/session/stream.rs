@@ -3,7 +3,7 @@
 //! Nothing here waits for the other side to take something: what is to be sent is decided anew each time the stream has
 //! room, most urgent first, so that a slow stream never delays reading acks, a fence or a cancel.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use landfall_api::message::{
     Ack, ActionRef, Assignment, DiskReport, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome,
@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming, transport::Channel};
 
+use super::looks::Look;
 use super::{Deaf, Instructions, Outcome, Runner, Seen};
 use crate::connect::connect;
 use crate::enroll::renew;
@@ -27,8 +28,6 @@ use crate::{ConnectError, Connection, Credentials, Instruction, Validity, wire_s
 
 /// From the call to the welcome.
 const WELCOME_LIMIT: Duration = Duration::from_secs(30);
-/// Between looks whether the agent still holds a list, while other disks wait to be reported.
-const HELD_POLL: Duration = Duration::from_secs(1);
 /// Between tries to renew a certificate, at least; and how soon after a connection the first one is.
 const RENEW_RETRY: Duration = Duration::from_secs(5);
 /// A fenced agent's work must have stopped by then, or the fence stays unanswered.
@@ -46,14 +45,6 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// What a later look found.
-enum Look {
-    /// Disks, and all facts.
-    Whole(Seen),
-    /// Facts alone.
-    News(MachineFacts),
 }
 
 /// A welcomed stream.
@@ -107,57 +98,6 @@ impl Runner {
                 renewed = self.renewed(client, credentials) => Outcome::Renewed(renewed),
                 never = self.follow_disks(seen, looks) => match never {},
             },
-        }
-    }
-
-    /// Looks at the machine again whenever its disks changed, once all of them are known. Not while the agent holds a list:
-    /// a look from before a write would contradict the receipt that the write reports.
-    ///
-    /// Other news is sent at once: it contradicts no receipt.
-    async fn follow_disks(&self, mut seen: Seen, looks: Option<mpsc::Sender<Look>>) -> Infallible {
-        let Some(looks) = looks else { return std::future::pending().await };
-        let mut facts = seen.facts.clone();
-        loop {
-            let mut others = Box::pin(async {
-                self.host.changed(&seen).await;
-                self.until_free().await
-            });
-            let assigned = loop {
-                tokio::select! {
-                    assigned = &mut others => break assigned,
-                    news = self.host.news(&facts) => {
-                        facts = news;
-                        if looks.send(Look::News(facts.clone())).await.is_err() {
-                            return std::future::pending().await;
-                        }
-                    }
-                }
-            };
-            drop(others);
-            let now = self.host.look().await;
-            if self.shared.lock().assigned != assigned {
-                continue;
-            }
-            let complete = !now.scanning;
-            facts = now.facts.clone();
-            seen = now;
-            if complete && looks.send(Look::Whole(seen.clone())).await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
-    /// Waits until the agent holds no list; how many it was assigned up to then.
-    async fn until_free(&self) -> u64 {
-        loop {
-            let (holds, assigned) = {
-                let state = self.shared.lock();
-                (state.holds.is_some(), state.assigned)
-            };
-            if !holds {
-                return assigned;
-            }
-            tokio::time::sleep(HELD_POLL).await;
         }
     }
 
