@@ -34,6 +34,23 @@ pub struct Artefacts {
     pub root_tar: Option<OsImage>,
 }
 
+impl Artefacts {
+    /// Kernel and initramfs: the boot image for VMs, or the one for servers.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if there is none for servers.
+    pub fn boot_image(&self, server: bool) -> Result<(PathBuf, PathBuf), LabError> {
+        if !server {
+            return Ok((self.kernel.clone(), self.initramfs.clone()));
+        }
+        self.server.clone().ok_or_else(|| LabError::File {
+            what: "cannot find",
+            path: PathBuf::from("the boot image for servers: give --server-boot DIR"),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+}
+
 /// A compressed disk image and what is known of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OsImage {

@@ -93,7 +93,7 @@ pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Resul
 
 async fn one(artefacts: &Artefacts, way: &Way, dir: &Path, accel: Accel) -> anyhow::Result<Run> {
     let network = Network::create()?;
-    let (kernel, initramfs) = boot_image(artefacts, way.server)?;
+    let (kernel, initramfs) = artefacts.boot_image(way.server)?;
     let options = CoordinatorOptions {
         program: artefacts.coordinator.clone(),
         uki: way.http.then(|| kernel.with_file_name("landfall.efi")),
@@ -138,13 +138,6 @@ async fn one(artefacts: &Artefacts, way: &Way, dir: &Path, accel: Accel) -> anyh
     })
 }
 
-fn boot_image(artefacts: &Artefacts, server: bool) -> anyhow::Result<(PathBuf, PathBuf)> {
-    if server {
-        return artefacts.server.clone().context("there is no boot image for servers; name it with --server-boot");
-    }
-    Ok((artefacts.kernel.clone(), artefacts.initramfs.clone()))
-}
-
 /// One line of the table.
 struct Figure {
     name: &'static str,
@@ -173,7 +166,7 @@ impl Table {
             anyhow::Ok(bytes as f64 / 1e6)
         };
         let boot = |server| {
-            let (kernel, initramfs) = boot_image(artefacts, server)?;
+            let (kernel, initramfs) = artefacts.boot_image(server)?;
             anyhow::Ok(size(&kernel)? + size(&initramfs)?)
         };
         let rss = runs.iter().flatten().map(|run| run.rss).max().unwrap_or_default();

@@ -3,7 +3,7 @@
 
 mod pairs;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{FirmwareMode, MachineFacts, WorkflowPhase};
@@ -73,21 +73,13 @@ pub(super) async fn rows(context: Context, way: Way) -> anyhow::Result<()> {
 
 /// A coordinator with the boot image for VMs, or the one for servers.
 async fn scene(context: Context, way: Way, server: bool) -> anyhow::Result<Scene> {
-    let (kernel, initramfs) = boot_image(&context, server)?;
+    let (kernel, initramfs) = context.artefacts.boot_image(server)?;
     let uki = (way == Way::UefiHttp).then(|| kernel.with_file_name("landfall.efi"));
     let options = CoordinatorOptions { kernel, initramfs, uki, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     scene.template(&scene.image_url()).await?;
     scene.actions("look", json!([{ "name": "off", "powerOff": {} }])).await?;
     Ok(scene)
-}
-
-fn boot_image(context: &Context, server: bool) -> anyhow::Result<(PathBuf, PathBuf)> {
-    let artefacts = &context.artefacts;
-    if server {
-        return artefacts.server.clone().context("there is no boot image for servers; name it with --server-boot");
-    }
-    Ok((artefacts.kernel.clone(), artefacts.initramfs.clone()))
 }
 
 async fn one(scene: &Scene, row: &Row, name: &str, installed: bool) -> anyhow::Result<()> {
@@ -119,7 +111,8 @@ async fn one(scene: &Scene, row: &Row, name: &str, installed: bool) -> anyhow::R
 async fn with_medium(scene: &Scene, row: &Row, builder: MachineBuilder) -> anyhow::Result<MachineBuilder> {
     let file = scene.context.dir.join("landfall.iso");
     if !file.exists() {
-        let (line, (kernel, initramfs)) = (command_line(scene).await?, boot_image(&scene.context, row.needs_server())?);
+        let (line, (kernel, initramfs)) =
+            (command_line(scene).await?, scene.context.artefacts.boot_image(row.needs_server())?);
         let output = file.clone();
         let made = move || {
             let grub = Path::new("/usr/lib/grub");

@@ -18,10 +18,8 @@ const DELAY: Duration = Duration::from_secs(8);
 const OPTIONS: &str = "console=tty0 console=ttyS0,115200 usb_storage.delay_use=8";
 
 pub(super) async fn beside_an_empty_bay(mut context: Context) -> anyhow::Result<()> {
-    let server =
-        context.artefacts.server.clone().context("there is no boot image for servers; give --server-boot DIR")?;
     let mut artefacts = (*context.artefacts).clone();
-    (artefacts.kernel, artefacts.initramfs) = server;
+    (artefacts.kernel, artefacts.initramfs) = artefacts.boot_image(true)?;
     context.artefacts = Arc::new(artefacts);
     let network = Network::create()?;
     let options = CoordinatorOptions { kernel_args: OPTIONS.into(), ..Scene::options(&context)? };
