@@ -26,6 +26,7 @@ mod labels;
 mod list_item;
 mod machine;
 pub mod message;
+mod modules;
 mod nearest;
 mod network;
 mod object;
@@ -82,6 +83,7 @@ pub use list_item::{ForEachSpec, IncludeSpec};
 pub use machine::{
     IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Reservation, SessionHolder,
 };
+pub use modules::{Module, ModuleIndex, ModuleName};
 pub use nearest::{edit_distance, nearest};
 pub use network::{BondMode, InterfaceError, MAX_INTERFACES, NetworkInterface, NetworkRoute, PortRef};
 pub use object::{API_VERSION, Kind, Metadata, Object};

@@ -14,6 +14,9 @@ const TRAILER: &str = "TRAILER!!!";
 /// A member's name longer than the kernel's PATH_MAX is a broken archive.
 const MAX_NAME: usize = 4096;
 
+/// A larger file is not kept, bytes: the longest index of modules has two million.
+const MAX_KEPT: u64 = 32 << 20;
+
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
 const S_IFREG: u32 = 0o100_000;
@@ -173,13 +176,16 @@ pub struct Member {
     /// Major and minor number of a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<(u32, u32)>,
+    /// The content, of the files that the reader asked for.
+    #[serde(skip)]
+    pub content: Vec<u8>,
 }
 
-/// Lists an archive, reading it to its trailer; contents are skipped, not kept.
+/// Lists an archive, reading it to its trailer. Contents are skipped, but for the files of these names.
 ///
 /// # Errors
 /// The bytes are not newc, or end before the trailer.
-pub fn list<R: Read>(mut input: R) -> Result<Vec<Member>, CpioError> {
+pub fn list<R: Read>(mut input: R, keep: &[&str]) -> Result<Vec<Member>, CpioError> {
     let mut members = Vec::new();
     let mut offset = 0u64;
     loop {
@@ -202,8 +208,11 @@ pub fn list<R: Read>(mut input: R) -> Result<Vec<Member>, CpioError> {
         name.truncate(name_len - 1);
         let path = String::from_utf8(name).map_err(|_| CpioError::Format(offset))?;
         let padded = size.next_multiple_of(4);
-        let skipped = io::copy(&mut (&mut input).take(padded), &mut io::sink())?;
-        if skipped != padded {
+        let mut content = Vec::new();
+        let mut input = (&mut input).take(padded);
+        let kept = size <= MAX_KEPT && keep.iter().any(|name| path.rsplit('/').next() == Some(name));
+        let read = if kept { input.read_to_end(&mut content)? as u64 } else { io::copy(&mut input, &mut io::sink())? };
+        if read != padded {
             return Err(CpioError::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         if path == TRAILER {
@@ -217,7 +226,8 @@ pub fn list<R: Read>(mut input: R) -> Result<Vec<Member>, CpioError> {
             _ => "other",
         };
         let device = (kind == "device").then_some(number);
-        members.push(Member { path, kind, mode: mode & 0o7777, size, device });
+        content.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        members.push(Member { path, kind, mode: mode & 0o7777, size, device, content });
         offset += ((HEADER + name_len).next_multiple_of(4) as u64) + padded;
     }
 }
@@ -242,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_written_is_listed_with_parents_first() {
         let bytes = sample().write_to(Vec::new()).unwrap();
-        let members = list(&bytes[..]).unwrap();
+        let members = list(&bytes[..], &["init"]).unwrap();
         let paths: Vec<_> = members.iter().map(|m| m.path.as_str()).collect();
         assert_eq!(
             paths,
@@ -251,7 +261,10 @@ mod tests {
                 "lib/modules/6.1/kernel/a.ko", "lib64"
             ]
         );
-        assert_eq!(members[2], Member { path: "init".into(), kind: "file", mode: 0o755, size: 2, device: None });
+        assert_eq!(
+            members[2],
+            Member { path: "init".into(), kind: "file", mode: 0o755, size: 2, device: None, content: b"#!".to_vec() }
+        );
         assert_eq!(members[1].device, Some((5, 1)));
     }
 
@@ -259,7 +272,7 @@ mod tests {
     fn a_truncated_archive_is_an_error_at_every_length() {
         let bytes = sample().write_to(Vec::new()).unwrap();
         for length in 0..bytes.len() {
-            assert!(list(&bytes[..length]).is_err(), "{length} of {} bytes were accepted", bytes.len());
+            assert!(list(&bytes[..length], &[]).is_err(), "{length} of {} bytes were accepted", bytes.len());
         }
     }
 
@@ -282,7 +295,7 @@ mod tests {
         child.stdin.take().unwrap().write_all(&bytes).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
-        let ours: Vec<_> = list(&bytes[..]).unwrap().into_iter().map(|m| m.path).collect();
+        let ours: Vec<_> = list(&bytes[..], &["init"]).unwrap().into_iter().map(|m| m.path).collect();
         assert_eq!(String::from_utf8(output.stdout).unwrap().lines().collect::<Vec<_>>(), ours);
     }
 
@@ -294,7 +307,7 @@ mod tests {
                 input[..MAGIC.len()].copy_from_slice(MAGIC);
             }
             // The reader must only return; most of these inputs are not archives.
-            let _ = list(&input[..]);
+            let _ = list(&input[..], &["init"]);
         }
     }
 }

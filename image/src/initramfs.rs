@@ -266,7 +266,7 @@ mod tests {
 
         let raw = zstd::decode_all(&fs::read(&one).unwrap()[..]).unwrap();
         assert_eq!(raw.len() as u64, packed.raw_bytes);
-        let members = cpio::list(&raw[..]).unwrap();
+        let members = cpio::list(&raw[..], &[]).unwrap();
         let paths: Vec<_> = members.iter().map(|m| m.path.as_str()).collect();
         for path in ["dev/console", "init", "proc", "lib/modules/6.1/kernel/b.ko.zst", "lib/modules/6.1/modules.dep"] {
             assert!(paths.contains(&path), "{path} is missing");
@@ -279,7 +279,7 @@ mod tests {
 
         pack(&Recipe { stored: Stored::Plain, ..recipe }, &two).unwrap();
         let raw = zstd::decode_all(&fs::read(&two).unwrap()[..]).unwrap();
-        let plain = cpio::list(&raw[..]).unwrap();
+        let plain = cpio::list(&raw[..], &[]).unwrap();
         assert!(plain.iter().any(|m| m.path.ends_with("a.ko") && m.size == a.len() as u64));
         let devices: Vec<_> = members.iter().filter_map(|m| Some((m.path.as_str(), m.mode, m.device?))).collect();
         assert_eq!(devices, [("dev/console", 0o600, (5, 1)), ("dev/null", 0o666, (1, 3))]);

@@ -15,6 +15,10 @@ use crate::cpio::{CpioError, Member};
 use crate::digest::Hashing;
 use crate::kernel::modinfo::canonical;
 
+/// The modules that a kernel has built in, by path.
+const BUILTIN: &str = "modules.builtin";
+/// Which module drives which device.
+const ALIASES: &str = "modules.alias";
 /// How much of a disk's beginning is kept: the partition table of either sector size lies within.
 const HEAD: u64 = 1 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -77,6 +81,11 @@ pub enum Report {
         sizes: Sizes,
         /// Canonical names of the kernel modules inside.
         modules: BTreeSet<String>,
+        /// Canonical names of the modules that its kernel has built in.
+        builtin: BTreeSet<String>,
+        /// Its `modules.alias`.
+        #[serde(skip)]
+        aliases: String,
         /// Everything inside.
         members: Vec<Member>,
     },
@@ -195,7 +204,7 @@ fn look(path: &Path, input: impl Read) -> Result<(Found, u64, String), InspectEr
     let mut head = Vec::new();
     input.by_ref().take(HEAD).read_to_end(&mut head).map_err(io)?;
     let found = if head.starts_with(b"070701") {
-        let members = cpio::list(Cursor::new(head).chain(&mut input))
+        let members = cpio::list(Cursor::new(head).chain(&mut input), &[BUILTIN, ALIASES])
             .map_err(|source| InspectError::Cpio { path: path.to_owned(), source })?;
         Found::Members(members)
     } else {
@@ -210,14 +219,14 @@ impl Found {
     fn report(self, path: &Path, sizes: Sizes) -> Result<Report, InspectError> {
         match self {
             Self::Members(members) => {
-                let modules = members
-                    .iter()
-                    .filter_map(|member| {
-                        let (name, end) = member.path.rsplit('/').next()?.split_once(".ko")?;
-                        ["", ".gz", ".xz", ".zst"].contains(&end).then(|| canonical(name))
-                    })
-                    .collect();
-                Ok(Report::Initramfs { sizes, modules, members })
+                let modules = members.iter().filter_map(|member| module_name(&member.path)).collect();
+                let text = |name: &str| {
+                    let files = members.iter().filter(|member| member.path.rsplit('/').next() == Some(name));
+                    files.map(|member| String::from_utf8_lossy(&member.content)).collect::<String>()
+                };
+                let builtin = text(BUILTIN).lines().filter_map(module_name).collect();
+                let aliases = text(ALIASES);
+                Ok(Report::Initramfs { sizes, modules, builtin, aliases, members })
             }
             Self::Head(head) => [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096]
                 .into_iter()
@@ -226,6 +235,12 @@ impl Found {
                 .ok_or_else(|| InspectError::Unknown(path.to_owned())),
         }
     }
+}
+
+/// The canonical name of the module that a file's path is of.
+fn module_name(path: &str) -> Option<String> {
+    let (name, end) = path.rsplit('/').next()?.split_once(".ko")?;
+    ["", ".gz", ".xz", ".zst"].contains(&end).then(|| canonical(name))
 }
 
 fn table(head: &[u8], sector: LogicalBlockSize) -> Option<(u64, uuid::Uuid, Vec<PartitionReport>)> {
@@ -262,17 +277,26 @@ mod tests {
         let mut archive = Archive::new();
         archive.file("lib/modules/6.1/kernel/virtio-rng.ko", 0o644, Content::Bytes(vec![7; 3 << 20])).unwrap();
         archive.file("lib/modules/6.1/kernel/ext4.ko.zst", 0o644, Content::Bytes(vec![8])).unwrap();
+        let lists =
+            [("modules.builtin", "kernel/drivers/ata/ahci.ko\n"), ("modules.alias", "alias pci:v* virtio_rng\n")];
+        for (name, text) in lists {
+            archive.file(&format!("lib/modules/6.1/{name}"), 0o644, Content::Bytes(text.into())).unwrap();
+        }
         archive.file("lib/modules/6.1/kernel/xfs.ko.old", 0o644, Content::Bytes(vec![9])).unwrap();
         let raw = archive.write_to(Vec::new()).unwrap();
         let (plain, packed) = (dir.path().join("plain"), dir.path().join("packed"));
         std::fs::write(&plain, &raw).unwrap();
         std::fs::write(&packed, zstd::encode_all(&raw[..], 3).unwrap()).unwrap();
-        let (Report::Initramfs { sizes: a, modules, .. }, Report::Initramfs { sizes: b, .. }) =
+        let (Report::Initramfs { sizes: a, modules, builtin, aliases, .. }, Report::Initramfs { sizes: b, .. }) =
             (inspect(&plain).unwrap(), inspect(&packed).unwrap())
         else {
             panic!("not seen as initramfs");
         };
         assert_eq!(modules.iter().collect::<Vec<_>>(), ["ext4", "virtio_rng"]);
+        assert_eq!(
+            (builtin.iter().map(String::as_str).collect::<Vec<_>>(), aliases.as_str()),
+            (vec!["ahci"], lists[1].1)
+        );
         assert_eq!((a.raw_bytes, &a.raw_digest), (raw.len() as u64, &a.digest));
         assert_eq!(a.raw_digest, b.raw_digest);
         assert!(b.stored_bytes < a.stored_bytes);

@@ -17,6 +17,7 @@
 pub mod cpio;
 pub mod digest;
 pub mod disk;
+pub mod drives;
 pub mod initramfs;
 pub mod inspect;
 pub mod iso;

@@ -9,13 +9,15 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_image::disk::filesystem::RootFs;
 use landfall_image::disk::layout::Sector;
+use landfall_image::drives::Carried;
 use landfall_image::initramfs::ExtraFile;
+use landfall_image::inspect::Report;
 use landfall_image::kernel::{KernelTree, Profile, Stored};
-use landfall_image::{disk, initramfs, inspect, iso, output, pack, tools};
+use landfall_image::{disk, drives, initramfs, inspect, iso, output, pack, tools};
 
 use self::programs::{SignArgs, UkiArgs};
 use self::show::{bytes, share};
@@ -234,6 +236,10 @@ enum ToolsProfile {
 struct InspectArgs {
     /// Initramfs or disk image, plain or zstd; or an index or a bmap
     file: PathBuf,
+    /// Say which devices of these machines the boot image can drive, and fail if it cannot drive a storage or network device;
+    /// write the file with: landfall get machine NAME -o yaml, or on the machine: landfall-agent facts -o json
+    #[arg(long, value_name = "FILE")]
+    facts: Option<PathBuf>,
     /// How to print
     #[arg(short, long = "output", value_enum, default_value = "text")]
     output: Format,
@@ -439,9 +445,30 @@ fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
 
 fn show(args: &InspectArgs) -> anyhow::Result<()> {
     let report = inspect::inspect(&args.file)?;
+    let Some(facts) = &args.facts else {
+        match args.output {
+            Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            Format::Text => show::report(&args.file, &report),
+        }
+        return Ok(());
+    };
+    let Report::Initramfs { modules, builtin, aliases, .. } = &report else {
+        bail!("{} is no boot image: --facts needs an initramfs", args.file.display());
+    };
+    let text = fs::read_to_string(facts).with_context(|| format!("cannot read {}", facts.display()))?;
+    let carried = Carried { modules, builtin, aliases };
+    let devices = drives::judge(&facts.display().to_string(), &text, &carried).map_err(anyhow::Error::msg)?;
     match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-        Format::Text => show::report(&args.file, &report),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&devices)?),
+        Format::Text => show::devices(&devices),
+    }
+    let missed = devices.iter().filter(|device| device.is_missed()).count();
+    if missed > 0 {
+        bail!(
+            "{} cannot drive {missed} storage or network devices of {}; add their drivers with --module, or use --profile server",
+            args.file.display(),
+            facts.display()
+        );
     }
     Ok(())
 }

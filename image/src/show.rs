@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use landfall_image::drives::{Device, Verdict};
 use landfall_image::inspect;
 use landfall_image::inspect::Report;
 
@@ -20,9 +21,10 @@ pub(crate) fn report(file: &Path, report: &Report) {
             println!("  each     {}", bytes(index.chunk_bytes));
             println!("  digest   {}", index.digest);
         }
-        Report::Initramfs { sizes, modules, members } => {
+        Report::Initramfs { sizes, modules, builtin, members, .. } => {
             header(file, "initramfs", sizes);
             println!("  members  {}, {} of them modules", members.len(), modules.len());
+            println!("  kernel   {} modules built in", builtin.len());
             for member in members {
                 println!("  {:04o} {:>10} {}", member.mode, member.size, member.path);
             }
@@ -42,6 +44,22 @@ pub(crate) fn report(file: &Path, report: &Report) {
                 );
             }
         }
+    }
+}
+
+/// Prints what a boot image makes of these devices.
+pub(crate) fn devices(devices: &[Device]) {
+    for device in devices {
+        let Device { machine, bus, address, class, id, verdict } = device;
+        let verdict = match verdict {
+            Verdict::Driven { by } => format!("driven by {}", by.join(", ")),
+            Verdict::Lacks { modules } => format!("NOT DRIVEN: the image lacks {}", modules.join(", ")),
+            Verdict::NoDriver => "NOT DRIVEN: the image has no driver for it, nor had the machine".to_owned(),
+            Verdict::Unknown { driver } => {
+                format!("not known: {driver} was built into the kernel that gathered the facts")
+            }
+        };
+        println!("{machine}  {bus} {address:<12} {id}  {class:<13} {verdict}");
     }
 }
 

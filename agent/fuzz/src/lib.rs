@@ -8,8 +8,6 @@
 
 #[path = "../../src/cmdline.rs"]
 mod cmdline;
-#[path = "../../src/drivers/index.rs"]
-mod index;
 mod kexec;
 #[path = "../../src/net/dhcp/lease.rs"]
 mod lease;
@@ -48,8 +46,9 @@ pub fn own_command_line(text: &str) -> (Option<String>, Vec<String>) {
 
 /// The modules to load for a device, in order.
 pub fn modules_for(dep: &str, alias: &str, softdep: &str, device: &str) -> Vec<Vec<String>> {
-    let index = index::Index::parse(dep, alias, softdep);
-    let names = |order: Vec<&index::ModuleName>| order.into_iter().map(|name| name.as_str().to_owned()).collect();
+    let index = landfall_api::ModuleIndex::parse(dep, alias, softdep);
+    let names =
+        |order: Vec<&landfall_api::ModuleName>| order.into_iter().map(|name| name.as_str().to_owned()).collect();
     index.for_device(device).iter().map(|module| names(index.load_order(module))).collect()
 }
 

@@ -5,7 +5,6 @@
 //! the notices for ever, because a disk or a NIC may be plugged in while it waits. Ports come first: the machine can
 //! reach its coordinator while disk controllers are still being probed.
 
-mod index;
 mod notice;
 mod options;
 mod uevent;
@@ -17,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use landfall_api::{ModuleIndex, ModuleName};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 
 use crate::thread::on_thread;
 
-pub(crate) use self::index::{Index, ModuleName};
 pub(crate) use self::notice::{Storage, storage};
 use self::options::options;
 pub(crate) use self::uevent::Uevents;
@@ -39,7 +38,7 @@ const BLIND_RESCAN: Duration = Duration::from_secs(5);
 /// Loads modules, each once.
 pub(crate) struct Drivers {
     directory: PathBuf,
-    index: Index,
+    index: ModuleIndex,
     tried: BTreeSet<ModuleName>,
     seen: BTreeSet<String>,
     /// What was seen and not looked up yet, by rank.
@@ -83,7 +82,7 @@ impl Drivers {
             )
         })?;
         // Both are optional: an image for one kind of machine may have drivers that need neither.
-        let index = Index::parse(
+        let index = ModuleIndex::parse(
             &dep,
             &read("modules.alias").unwrap_or_default(),
             &read("modules.softdep").unwrap_or_default(),
@@ -93,7 +92,7 @@ impl Drivers {
 
     /// How many modules the boot image carries.
     pub(crate) fn available(&self) -> usize {
-        self.index.len()
+        self.index.count()
     }
 
     /// Reads the buses and queues what is new on them.

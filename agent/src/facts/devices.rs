@@ -1,6 +1,7 @@
 //! What is plugged into PCI and USB.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use landfall_api::{DeviceFacts, smbios_text};
 
@@ -40,6 +41,7 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         (0x12, _) => "accelerator",
         _ => "other",
     };
+    let behind = children(path).into_iter().filter(|one| name_of(one).starts_with("virtio"));
     let subsystem = [id(&path.join("subsystem_vendor")), id(&path.join("subsystem_device"))];
     Some(DeviceFacts {
         bus: "pci".into(),
@@ -51,6 +53,7 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         subsystem: if subsystem.iter().any(|id| id != "0000") { subsystem.join(":") } else { String::new() },
         name: String::new(),
         modalias: modalias(path, &driver),
+        modules: modules([path.to_owned()].into_iter().chain(behind)),
         driver,
     })
 }
@@ -95,9 +98,16 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
         subsystem: String::new(),
         name: name.trim().to_owned(),
         modalias: interfaces.first().map(|one| modalias(one, &driver)).unwrap_or_default(),
+        modules: modules(interfaces.into_iter().cloned()),
         driver,
         address,
     })
+}
+
+/// The modules that drive these, each once.
+fn modules(devices: impl Iterator<Item = PathBuf>) -> Vec<String> {
+    let names = devices.map(|device| link_name(&device.join("driver/module"))).filter(|name| !name.is_empty());
+    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn modalias(path: &Path, driver: &str) -> String {
@@ -143,19 +153,30 @@ mod tests {
         .concat();
         let files: Vec<_> = all.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let bus = tree(&files);
-        link(&bus.path().join("pci/devices/0000:00:04.0/driver"), "../../../../bus/pci/drivers/sdhci-pci");
         link(&bus.path().join("usb/devices/1-4/1-4:1.0/driver"), "../../drivers/usbhid");
+        for (path, module) in [("0000:00:04.0/driver", "virtio_pci"), ("0000:00:04.0/virtio1/driver", "virtio_blk")] {
+            let driver = bus.path().join("drivers").join(module);
+            std::fs::create_dir_all(&driver).unwrap();
+            link(&driver.join("module"), &format!("../../module/{module}"));
+            let at = bus.path().join("pci/devices").join(path);
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            link(&at, driver.to_str().unwrap());
+        }
         let seen = facts(bus.path());
         let short: Vec<_> =
             seen.iter().map(|d| [&d.address, &d.class, &d.driver, &d.modalias].map(String::as_str)).collect();
         assert_eq!(
             short,
             [
-                ["0000:00:04.0", "storage", "sdhci-pci", ""],
+                ["0000:00:04.0", "storage", "virtio_pci", ""],
                 ["0000:00:05.0", "other", "", ""],
                 ["0000:3b:00.0", "display", "", "pci:v10de"],
                 ["1-4", "input", "usbhid", ""],
             ]
+        );
+        assert_eq!(
+            (&seen[0].modules[..], &seen[3].modules[..]),
+            (&["virtio_blk", "virtio_pci"].map(String::from)[..], &[][..])
         );
         assert_eq!([&seen[2].vendor, &seen[2].device, &seen[2].subsystem], ["10de", "2684", "15d9:0968"]);
         assert_eq!((seen[0].subsystem.as_str(), seen[3].vendor.as_str()), ("", "046b"));

@@ -140,7 +140,8 @@ fn join(path: &str, name: &str) -> String {
 /// What differs from boot to boot on the same hardware.
 fn varies(kind: &str) -> bool {
     let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
-    let software = ["nics.driver", "devices.driver", "devices.modalias", "nics.neighbour.description"];
+    let software =
+        ["nics.driver", "devices.driver", "devices.modules", "devices.modalias", "nics.neighbour.description"];
     names.contains(&kind) || software.contains(&kind)
 }
 

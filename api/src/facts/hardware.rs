@@ -86,6 +86,9 @@ pub struct DeviceFacts {
     /// The driver that it has; empty without one.
     #[serde(default)]
     pub driver: String,
+    /// The kernel modules that are its driver and the driver of a virtio device behind it; without those that the kernel has built in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<String>,
     /// Of a device without a driver, what the kernel looks for one by (its modalias).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub modalias: String,

@@ -60,7 +60,9 @@ pub(super) async fn rows(context: Context, way: Way) -> anyhow::Result<()> {
         let scene = scene(Context { dir, ..context.clone() }, way, server).await?;
         for (number, row) in rows.iter().enumerate() {
             let has_drivers = BUSES.contains(&row.disk) && CARDS.contains(&row.card);
-            let installed = installs > 0 && row.sector == 512 && has_drivers;
+            // The test system's own GRUB on UEFI has too little memory for its kernel in 192 MiB.
+            let has_memory = row.way.firmware() == Firmware::Bios || row.memory_mib > 192;
+            let installed = installs > 0 && row.sector == 512 && has_drivers && has_memory;
             installs -= usize::from(installed);
             let name = format!("m{number}");
             one(&scene, row, &name, installed).await.with_context(|| format!("{name}: {row:?}"))?;

@@ -56,6 +56,7 @@ fn impossible(a: Part, b: Part) -> Option<&'static str> {
         (D(DiskBus::Ahci), S(4096)) => Some("QEMU's SATA disks have 512-byte sectors"),
         (W(Way::BiosPxe), C(Card::Vmxnet3)) => Some("through iPXE's driver undionly.kpxe gets no frame from a vmxnet3"),
         (W(Way::UefiPxe | Way::UefiHttp), C(Card::Usb)) => Some("OVMF has no driver for a USB card"),
+        (W(Way::BiosPxe), C(Card::Usb)) => Some("iPXE finds no port in QEMU's USB card"),
         (W(Way::Usb), M(192 | 256)) => Some("GRUB on UEFI has no memory left for the initramfs"),
         (C(Card::Usb) | D(DiskBus::MegaSas), M(192)) => Some("the boot image for servers needs 256 MiB"),
         _ => None,

@@ -1,4 +1,5 @@
-//! What `modules.alias`, `modules.dep` and `modules.softdep` say, as data.
+//! What `modules.alias`, `modules.dep` and `modules.softdep` say, as data: by them the agent finds a device's driver, and
+//! `landfall-image inspect` says which devices a boot image can drive.
 //!
 //! Pure parsers: the files are read by the caller. An invalid line is skipped, because the kernel's tools write these
 //! files and a boot must not fail because of one entry of ten thousand.
@@ -7,33 +8,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A module's name as the kernel compares it: `-` and `_` are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ModuleName(String);
+pub struct ModuleName(String);
 
 impl ModuleName {
     /// From a module's name, or from its file's.
-    pub(crate) fn new(text: &str) -> Self {
+    pub fn new(text: &str) -> Self {
         let file = text.rsplit('/').next().unwrap_or(text);
         let stem = file.find(".ko").map_or(file, |at| &file[..at]);
         Self(stem.replace('-', "_"))
     }
     /// The name with underscores.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// Where a module is and what it cannot be loaded without.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Module {
+pub struct Module {
     /// Path below the kernel's module directory.
-    pub(crate) path: String,
+    pub path: String,
     /// What must be loaded before, as `modules.dep` lists it.
     needs: Vec<ModuleName>,
 }
 
 /// All three files, joined.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Index {
+pub struct ModuleIndex {
     modules: BTreeMap<ModuleName, Module>,
     /// Pattern and module, by the pattern's bus (the text before its first `:`); those for which several texts may stand before it,
     /// such as `block-major-9-*`, by none.
@@ -42,9 +43,9 @@ pub(crate) struct Index {
     after: BTreeMap<ModuleName, Vec<ModuleName>>,
 }
 
-impl Index {
+impl ModuleIndex {
     /// Joins the three files' text.
-    pub(crate) fn parse(dep: &str, alias: &str, softdep: &str) -> Self {
+    pub fn parse(dep: &str, alias: &str, softdep: &str) -> Self {
         let mut index = Self::default();
         for line in dep.lines() {
             let Some((path, needs)) = line.split_once(':') else { continue };
@@ -86,17 +87,17 @@ impl Index {
     }
 
     /// How many modules there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.modules.len()
     }
 
     /// A module by name.
-    pub(crate) fn get(&self, name: &ModuleName) -> Option<&Module> {
+    pub fn get(&self, name: &ModuleName) -> Option<&Module> {
         self.modules.get(name)
     }
 
     /// The modules whose aliases match a device's modalias, in the files' order, each once.
-    pub(crate) fn for_device(&self, modalias: &str) -> Vec<ModuleName> {
+    pub fn for_device(&self, modalias: &str) -> Vec<ModuleName> {
         let modalias = comparable(modalias);
         let bus = modalias.split(':').next().unwrap_or_default();
         let mut seen = BTreeSet::new();
@@ -110,7 +111,7 @@ impl Index {
 
     /// The modules to load for `name`, in order, ending with `name` itself and what softdep wants after it. Empty if
     /// there is no such module (it is built in, or the boot image does not carry it).
-    pub(crate) fn load_order(&self, name: &ModuleName) -> Vec<&ModuleName> {
+    pub fn load_order(&self, name: &ModuleName) -> Vec<&ModuleName> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
         self.visit(name, &mut seen, &mut order);
@@ -152,7 +153,7 @@ fn comparable(alias: &str) -> String {
 ///
 /// Written here because patterns may contain several `*`: on a mismatch only the last `*` is tried again, so the cost
 /// is bounded by pattern × text.
-pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn dependencies_are_loaded_before_what_needs_them() {
-        let index = Index::parse(DEP, ALIAS, "");
+        let index = ModuleIndex::parse(DEP, ALIAS, "");
         assert_eq!(names(index.load_order(&ModuleName::new("virtio-net"))), ["virtio", "failover", "virtio_net"]);
         assert_eq!(index.get(&ModuleName::new("virtio_pci")).unwrap().path, "kernel/drivers/virtio/virtio-pci.ko.xz");
         assert!(index.load_order(&ModuleName::new("absent")).is_empty());
@@ -232,13 +233,14 @@ mod tests {
 
     #[test]
     fn soft_dependencies_come_before_and_after_and_a_circle_ends() {
-        let index = Index::parse(DEP, ALIAS, "softdep a pre: b post: virtio\nsoftdep b pre: a\nsoftdep nonsense\n");
+        let index =
+            ModuleIndex::parse(DEP, ALIAS, "softdep a pre: b post: virtio\nsoftdep b pre: a\nsoftdep nonsense\n");
         assert_eq!(names(index.load_order(&ModuleName::new("a"))), ["b", "a", "virtio"]);
     }
 
     #[test]
     fn a_device_finds_its_driver_by_alias() {
-        let index = Index::parse(DEP, ALIAS, "");
+        let index = ModuleIndex::parse(DEP, ALIAS, "");
         let found = |alias: &str| index.for_device(alias).iter().map(|m| m.as_str().to_owned()).collect::<Vec<_>>();
         assert_eq!(found("pci:v00001AF4d00001041sv00001AF4sd00001100bc02sc00i00"), ["virtio_pci"]);
         assert_eq!(found("virtio:d00000001v00001AF4"), ["virtio_net"]);
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn requests_and_soft_dependencies_may_use_aliases() {
         let alias = "alias crc32c virtio\nalias fs-ext4 b\nalias block-major-9-* a\n";
-        let index = Index::parse(DEP, alias, "softdep a pre: crc32c\n");
+        let index = ModuleIndex::parse(DEP, alias, "softdep a pre: crc32c\n");
         assert_eq!(names(index.load_order(&ModuleName::new("a"))), ["virtio", "a"]);
         assert_eq!(index.for_device("fs-ext4"), [ModuleName::new("b")]);
         assert_eq!(index.for_device("block-major-9-127"), [ModuleName::new("a")]);
@@ -277,7 +279,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_files_parse_and_any_device_is_looked_up(dep in "\\PC*", alias in "\\PC*", soft in "\\PC*", device in "\\PC*") {
-            let index = Index::parse(&dep, &alias, &soft);
+            let index = ModuleIndex::parse(&dep, &alias, &soft);
             index.for_device(&device);
         }
 

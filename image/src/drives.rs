@@ -1,0 +1,229 @@
+//! Which devices of a machine a boot image can drive.
+
+use std::collections::BTreeSet;
+
+use landfall_api::{DeviceFacts, Document, MachineFacts, ModuleIndex, Sourced};
+use serde::Serialize;
+
+use crate::kernel::modinfo::canonical;
+
+/// The modules of a boot image and of its kernel.
+#[derive(Debug)]
+pub struct Carried<'a> {
+    /// Canonical names of those in the image.
+    pub modules: &'a BTreeSet<String>,
+    /// Canonical names of those that its kernel has built in.
+    pub builtin: &'a BTreeSet<String>,
+    /// The image's `modules.alias`.
+    pub aliases: &'a str,
+}
+
+/// What a boot image makes of one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum Verdict {
+    /// It has what drives the device.
+    #[serde(rename_all = "camelCase")]
+    Driven {
+        /// The modules, or the driver's name where it is built in.
+        by: Vec<String>,
+    },
+    /// It does not have these modules, which drove the device when the facts were gathered.
+    #[serde(rename_all = "camelCase")]
+    Lacks {
+        /// The modules.
+        modules: Vec<String>,
+    },
+    /// The device had no driver when the facts were gathered, and the image has none.
+    NoDriver,
+    /// The driver was built into the kernel that gathered the facts. Whether the image's kernel has it cannot be seen.
+    #[serde(rename_all = "camelCase")]
+    Unknown {
+        /// The driver's name.
+        driver: String,
+    },
+}
+
+/// One device and what the image makes of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    /// The machine's name, or the file's where it says none.
+    pub machine: String,
+    /// `pci` or `usb`.
+    pub bus: String,
+    /// Where it is on the bus.
+    pub address: String,
+    /// What it is for, as the facts say it.
+    pub class: String,
+    /// Vendor's and device's number, `8086:1572`.
+    pub id: String,
+    /// What the image makes of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+impl Device {
+    /// Whether a machine may be unable to reach its coordinator or its disks: the image cannot drive a storage or a network device.
+    pub fn is_missed(&self) -> bool {
+        let needed = ["storage", "network"].contains(&self.class.as_str());
+        needed && matches!(self.verdict, Verdict::Lacks { .. } | Verdict::NoDriver)
+    }
+}
+
+/// The devices of the machines in a file: documents, as `landfall get machine NAME -o yaml` prints them, or the facts that
+/// `landfall-agent facts -o json` prints. `source` is the file's name.
+///
+/// # Errors What is wrong in `text`, a line each, or that a machine has no facts.
+pub fn judge(source: &str, text: &str, image: &Carried<'_>) -> Result<Vec<Device>, String> {
+    let index = ModuleIndex::parse("", image.aliases, "");
+    if let Ok(facts) = serde_json::from_str::<MachineFacts>(text) {
+        return Ok(image.devices(&index, source, &facts).collect());
+    }
+    let documents = Document::from_yaml_str(source, text)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let mut devices = Vec::new();
+    for Sourced { document, .. } in documents {
+        let Document::Machine(machine) = document else {
+            return Err(format!("{source} has a document that is no machine: {}", document.reference()));
+        };
+        let name = &machine.metadata.name;
+        let facts = machine.status.as_ref().and_then(|status| status.facts.as_deref()).ok_or_else(|| {
+            format!("machine \"{name}\" in {source} has no facts; its agent sends them when it connects")
+        })?;
+        devices.extend(image.devices(&index, name, facts));
+    }
+    Ok(devices)
+}
+
+impl Carried<'_> {
+    fn has(&self, module: &str) -> bool {
+        let name = canonical(module);
+        self.modules.contains(&name) || self.builtin.contains(&name)
+    }
+
+    fn devices<'a>(
+        &'a self, index: &'a ModuleIndex, machine: &'a str, facts: &'a MachineFacts,
+    ) -> impl Iterator<Item = Device> + 'a {
+        facts.devices.iter().map(move |device| Device {
+            machine: machine.to_owned(),
+            bus: device.bus.clone(),
+            address: device.address.clone(),
+            class: device.class.clone(),
+            id: format!("{}:{}", device.vendor, device.device),
+            verdict: self.verdict(index, device),
+        })
+    }
+
+    fn verdict(&self, index: &ModuleIndex, device: &DeviceFacts) -> Verdict {
+        let lacking: Vec<_> = device.modules.iter().filter(|module| !self.has(module)).cloned().collect();
+        if !lacking.is_empty() {
+            return Verdict::Lacks { modules: lacking };
+        }
+        if !device.modules.is_empty() {
+            return Verdict::Driven { by: device.modules.clone() };
+        }
+        if !device.driver.is_empty() {
+            let driver = device.driver.clone();
+            return if self.has(&driver) { Verdict::Driven { by: vec![driver] } } else { Verdict::Unknown { driver } };
+        }
+        let found = index.for_device(&device.modalias);
+        if found.is_empty() {
+            return Verdict::NoDriver;
+        }
+        Verdict::Driven { by: found.iter().map(|module| module.as_str().to_owned()).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: &str = r#"
+apiVersion: landfall.dev/v1alpha1
+kind: Machine
+metadata: {name: node-1}
+spec: {identity: {macs: ["52:54:00:00:00:01"]}}
+status:
+  phase: Available
+  conditions: []
+  facts: FACTS
+"#;
+
+    fn machine(devices: Vec<DeviceFacts>) -> String {
+        let facts = MachineFacts { devices, ..MachineFacts::default() };
+        MACHINE.replace("FACTS", &serde_json::to_string(&facts).unwrap())
+    }
+
+    fn device(class: &str, driver: &str, modules: &[&str], modalias: &str) -> DeviceFacts {
+        DeviceFacts {
+            bus: "pci".into(),
+            address: "0000:00:01.0".into(),
+            class: class.into(),
+            driver: driver.into(),
+            modules: modules.iter().map(|&name| name.to_owned()).collect(),
+            modalias: modalias.into(),
+            ..DeviceFacts::default()
+        }
+    }
+
+    fn judged(text: &str) -> Result<Vec<Device>, String> {
+        let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        let (modules, builtin) = (set(&["virtio_pci", "virtio_net", "e1000e"]), set(&["ahci"]));
+        judge(
+            "node.yaml",
+            text,
+            &Carried { modules: &modules, builtin: &builtin, aliases: "alias pci:v8086d10* e1000e\n" },
+        )
+    }
+
+    #[test]
+    fn each_device_is_judged_by_its_modules_or_its_modalias() {
+        let by = |names: &[&str]| Verdict::Driven { by: names.iter().map(|&name| name.to_owned()).collect() };
+        let cases = [
+            (
+                device("network", "virtio-pci", &["virtio_pci", "virtio_net"], ""),
+                by(&["virtio_pci", "virtio_net"]),
+                false,
+            ),
+            (device("storage", "ahci", &["ahci"], ""), by(&["ahci"]), false),
+            (device("storage", "mpt3sas", &["mpt3sas"], ""), Verdict::Lacks { modules: vec!["mpt3sas".into()] }, true),
+            (
+                device("serial bus", "xhci_hcd", &["xhci-pci"], ""),
+                Verdict::Lacks { modules: vec!["xhci-pci".into()] },
+                false,
+            ),
+            (device("storage", "virtio-pci", &[], ""), by(&["virtio-pci"]), false),
+            (device("storage", "nvme", &[], ""), Verdict::Unknown { driver: "nvme".into() }, false),
+            (device("network", "", &[], "pci:v8086d10d3"), by(&["e1000e"]), false),
+            (device("network", "", &[], "pci:v1d0fdec20"), Verdict::NoDriver, true),
+            (device("display", "", &[], "pci:v10de"), Verdict::NoDriver, false),
+        ];
+        let text = machine(cases.iter().map(|(device, ..)| device.clone()).collect());
+        let judged = judged(&text).unwrap();
+        assert_eq!(judged.len(), cases.len());
+        for (one, (_, verdict, missed)) in judged.iter().zip(&cases) {
+            assert_eq!((&one.verdict, one.is_missed(), one.machine.as_str()), (verdict, *missed, "node-1"));
+        }
+    }
+
+    #[test]
+    fn facts_alone_are_judged_too() {
+        let facts = MachineFacts { devices: vec![device("storage", "", &[], "")], ..MachineFacts::default() };
+        let judged = judged(&serde_json::to_string(&facts).unwrap()).unwrap();
+        assert_eq!(
+            judged.iter().map(|one| (one.machine.as_str(), one.is_missed())).collect::<Vec<_>>(),
+            [("node.yaml", true)]
+        );
+    }
+
+    #[test]
+    fn files_without_facts_are_refused_with_the_reason() {
+        let secret = "apiVersion: landfall.dev/v1alpha1\nkind: Secret\nmetadata: {name: a}\nspec: {data: {b: c}}\n";
+        let bare = MACHINE.replace("  facts: FACTS\n", "");
+        for (text, reason) in [(bare.as_str(), "has no facts"), (secret, "no machine"), ("{", "node.yaml")] {
+            let error = judged(text).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
