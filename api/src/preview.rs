@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, ActionSpec, DiskFacts, DiskId, DiskReceipt, DiskSelector, Machine, WipeLevel};
+use crate::{Action, ActionSpec, DiskFacts, DiskHealth, DiskId, DiskReceipt, DiskSelector, Machine, WipeLevel};
 
 /// The body of `POST …/machines/{name}/preview`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -117,12 +117,18 @@ impl Preview {
         Self { disks_known: facts.is_some(), actions, receipts, digest: String::new() }
     }
 
-    /// What its digest is made from: all but when the agent looked, which changes with each start of the machine.
+    /// What its digest is made from: all but when the agent looked, and counters of the disks' health, which change with each start of the
+    /// machine.
     pub fn compared(&self) -> Self {
         let mut compared = Self { digest: String::new(), ..self.clone() };
         let disks = compared.actions.iter_mut().flat_map(|action| &mut action.disks);
-        for contents in disks.filter_map(|disk| disk.contents.as_mut()) {
-            contents.seen_at = Timestamp::UNIX_EPOCH;
+        for disk in disks {
+            if let Some(contents) = &mut disk.contents {
+                contents.seen_at = Timestamp::UNIX_EPOCH;
+            }
+            let fails = disk.health.take().filter(|health| health.failing);
+            disk.health =
+                fails.map(|DiskHealth { failing, reason, .. }| DiskHealth { failing, reason, ..DiskHealth::default() });
         }
         compared
     }

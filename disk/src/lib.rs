@@ -7,6 +7,7 @@
 mod authorise;
 mod blank;
 mod buffer;
+mod commands;
 
 mod content;
 mod contents;
@@ -21,6 +22,7 @@ mod forgiving;
 pub mod fuzzing;
 mod gpt;
 mod grow;
+mod health;
 mod index;
 mod inuse;
 pub mod judge;
@@ -53,6 +55,7 @@ pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
 };
 pub use grow::{GrowError, Grown, grow_on, grow_partition};
+pub use health::read_health;
 pub use index::{
     Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,
     SeekTable, SeekTableError, StoredAs,

@@ -124,6 +124,7 @@ fn facts(block: &Path, name: &str) -> DiskFacts {
         logical_sector_bytes: sector("queue/logical_block_size"),
         physical_sector_bytes: sector("queue/physical_block_size"),
         read_only: attribute(&dir, "ro") == "1",
+        health: None,
         contents: None,
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the disks, for people. Nothing waits for this longer than a moment, and nothing decides by it.
+//! What is on the disks, and what they say of their health, for people. Nothing waits for this longer than a moment, and nothing decides by it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use landfall_api::{DiskContents, DiskFacts};
+use landfall_api::{DiskContents, DiskFacts, DiskHealth};
 use landfall_disk::{DiskError, device_path};
 
 /// For all disks together: the coordinator waits for the report of them. A spinning disk needs some seeks a partition.
@@ -20,11 +20,19 @@ const STACK: usize = 256 << 10;
 const ROOM: usize = 128 << 10;
 
 type Read = dyn Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync;
+type Ask = dyn Fn(&DiskFacts) -> Result<Option<DiskHealth>, DiskError> + Send + Sync;
+
+/// One answer of a disk's.
+enum Answer {
+    Contents(DiskContents),
+    Health(Option<DiskHealth>),
+}
 
 /// Reads contents; remembers which disks hang, so that a second look does not start with them again.
 #[derive(Clone)]
 pub(crate) struct Contents {
     read: Arc<Read>,
+    ask: Arc<Ask>,
     limit: Duration,
     room: usize,
     /// Devices that are being read.
@@ -34,30 +42,33 @@ pub(crate) struct Contents {
 impl Contents {
     /// Of this machine's disks.
     pub(super) fn new() -> Self {
-        Self::with(landfall_disk::read_contents, LIMIT, ROOM)
+        Self::with(landfall_disk::read_contents, landfall_disk::read_health, LIMIT, ROOM)
     }
 
     fn with(
-        read: impl Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync + 'static, limit: Duration, room: usize,
+        read: impl Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync + 'static,
+        ask: impl Fn(&DiskFacts) -> Result<Option<DiskHealth>, DiskError> + Send + Sync + 'static, limit: Duration,
+        room: usize,
     ) -> Self {
-        Self { read: Arc::new(read), limit, room, busy: Arc::default() }
+        Self { read: Arc::new(read), ask: Arc::new(ask), limit, room, busy: Arc::default() }
     }
 
-    /// Fills in what is on those of these disks that are `wanted`. Blocking, for 5 s at most; what is not known by then
+    /// Fills in what is on those of these disks that are `wanted`, and their health. Blocking, for 5 s at most; what is not known by then
     /// stays absent.
     pub(crate) fn fill(&self, disks: &mut [DiskFacts], wanted: impl Fn(&DiskFacts) -> bool) {
-        let paths = disks.iter().enumerate().filter(|(_, disk)| wanted(disk)).map(|(at, disk)| (at, device_path(disk)));
-        let queue: VecDeque<_> = paths.filter(|(_, path)| !self.busy().contains(path)).collect();
+        let chosen = disks.iter().cloned().enumerate().filter(|(_, disk)| wanted(disk));
+        let queue: VecDeque<_> = chosen.filter(|(_, disk)| !self.busy().contains(&device_path(disk))).collect();
         let queue = Arc::new(Mutex::new(queue));
         let (tell, answers) = mpsc::channel();
         for _ in 0..AT_ONCE {
             let (contents, queue, tell) = (self.clone(), queue.clone(), tell.clone());
             let work = move || {
-                while let Some((at, path)) = contents.next(&queue) {
-                    let answer = (contents.read)(&path);
-                    contents.busy().remove(&path);
+                while let Some((at, disk, path)) = contents.next(&queue) {
                     // The one that asked may have stopped waiting; then nothing more is read.
-                    if tell.send((at, answer)).is_err() {
+                    let heard = tell.send((at, (contents.read)(&path).map(Answer::Contents))).is_ok()
+                        && tell.send((at, (contents.ask)(&disk).map(Answer::Health))).is_ok();
+                    contents.busy().remove(&path);
+                    if !heard {
                         break;
                     }
                 }
@@ -70,8 +81,9 @@ impl Contents {
         let (end, mut left) = (Instant::now() + self.limit, self.room);
         while let Ok((at, answer)) = answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
             match answer {
-                Ok(contents) => disks[at].contents = Some(contents),
-                Err(error) => tracing::warn!("what is on a disk is unknown: {error}"),
+                Ok(Answer::Contents(contents)) => disks[at].contents = Some(contents),
+                Ok(Answer::Health(health)) => disks[at].health = health,
+                Err(error) => tracing::warn!("what is on a disk, or its health, is unknown: {error}"),
             }
         }
         for disk in disks {
@@ -83,10 +95,11 @@ impl Contents {
         }
     }
 
-    fn next(&self, queue: &Mutex<VecDeque<(usize, PathBuf)>>) -> Option<(usize, PathBuf)> {
-        let (at, path) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+    fn next(&self, queue: &Mutex<VecDeque<(usize, DiskFacts)>>) -> Option<(usize, DiskFacts, PathBuf)> {
+        let (at, disk) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        let path = device_path(&disk);
         self.busy().insert(path.clone());
-        Some((at, path))
+        Some((at, disk, path))
     }
 
     fn busy(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
@@ -138,20 +151,33 @@ mod tests {
             Some("/dev/fails") => Err(DiskError::Read { path: path.into(), source: io::Error::other("broken") }),
             _ => Ok(some()),
         };
-        let contents = Contents::with(read, Duration::from_secs(2), ROOM);
+        // One hangs when it is asked for its health, after it was read.
+        let (release_asked, asked) = mpsc::channel::<()>();
+        let asked = Mutex::new(asked);
+        let ask = move |disk: &DiskFacts| match disk.id.name.as_str() {
+            "vdb" => {
+                asked.lock().unwrap().recv().unwrap_or_default();
+                Ok(None)
+            }
+            name => Ok(Some(DiskHealth { failing: name == "vdc", ..DiskHealth::default() })),
+        };
+        let contents = Contents::with(read, ask, Duration::from_secs(2), ROOM);
         let mut found = disks(&["hangs", "fails", "vda", "vdb", "vdc", "vdd", "left"]);
         contents.fill(&mut found, |disk| disk.id.name != "left");
         assert_eq!(known(&found), ["vda", "vdb", "vdc", "vdd"]);
+        let health: Vec<_> =
+            found.iter().filter_map(|disk| Some((&*disk.id.name, disk.health.as_ref()?.failing))).collect();
+        assert_eq!(health, [("fails", false), ("vda", false), ("vdc", true), ("vdd", false)]);
         // A second look does not wait for it.
         let begun = Instant::now();
         contents.fill(&mut found, |_| true);
         assert!(begun.elapsed() < Duration::from_secs(2) && known(&found).contains(&"left"));
-        drop(release);
+        drop((release, release_asked));
     }
 
     #[test]
     fn contents_that_exceed_their_room_are_left_out() {
-        let contents = Contents::with(|_: &Path| Ok(some()), Duration::from_secs(60), 200);
+        let contents = Contents::with(|_: &Path| Ok(some()), |_| Ok(None), Duration::from_secs(60), 200);
         let mut found = disks(&["vda", "vdb", "vdc"]);
         contents.fill(&mut found, |_| true);
         let size = serde_json::to_string(&found[0].contents).unwrap().len();

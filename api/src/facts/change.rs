@@ -125,8 +125,8 @@ fn each<'v>(
         let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
-            // Only another neighbour is a change: a switch may start or stop to announce itself.
-            (None, _) | (_, None) if kind == "nics.neighbour" => {}
+            // Only another neighbour is a change: a switch may start or stop to announce itself. A disk may not answer in time.
+            (None, _) | (_, None) if ["nics.neighbour", "disks.health"].contains(&kind.as_str()) => {}
             (a, b) if !varies(&kind) => say(path, a.map(text).unwrap_or_default(), b.map(text).unwrap_or_default()),
             _ => {}
         }
@@ -139,6 +139,10 @@ fn join(path: &str, name: &str) -> String {
 
 /// What differs from boot to boot on the same hardware.
 fn varies(kind: &str) -> bool {
+    // Of its health, that a disk fails is a change; its counters rise by themselves.
+    if kind.starts_with("disks.health.") {
+        return !["disks.health.failing", "disks.health.reason"].contains(&kind);
+    }
     let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
     let software =
         ["nics.driver", "devices.driver", "devices.modules", "devices.modalias", "nics.neighbour.description"];
@@ -174,7 +178,7 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DiskFacts, DiskId, MemoryFacts, MemoryModule, Neighbour, NicFacts, TpmFacts};
+    use crate::{DiskFacts, DiskHealth, DiskId, MemoryFacts, MemoryModule, Neighbour, NicFacts, TpmFacts};
 
     fn facts() -> MachineFacts {
         let disk = |serial: &str, name: &str| DiskFacts {
@@ -233,6 +237,21 @@ mod tests {
         ] {
             assert_eq!(change, [wanted.map(str::to_owned)]);
         }
+    }
+
+    #[test]
+    fn a_disk_changes_when_it_begins_to_fail() {
+        let health = |failing, hours| {
+            let reason = if failing { "worn".to_owned() } else { String::new() };
+            Some(DiskHealth { failing, reason, power_on_hours: Some(hours), ..DiskHealth::default() })
+        };
+        assert_eq!(said(|f| f.disks[0].health = health(false, 1)), [[""; 3]; 0]);
+        let (mut before, mut after) = (facts(), facts());
+        (before.disks[0].health, after.disks[0].health) = (health(false, 1), health(false, 2));
+        assert_eq!(before.changes(&after, Timestamp::UNIX_EPOCH), []);
+        after.disks[0].health = health(true, 2);
+        let changed: Vec<_> = before.changes(&after, Timestamp::UNIX_EPOCH).into_iter().map(|one| one.fact).collect();
+        assert_eq!(changed, ["disks[D1].health.failing", "disks[D1].health.reason"]);
     }
 
     #[test]

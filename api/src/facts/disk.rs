@@ -33,9 +33,35 @@ pub struct DiskFacts {
     pub physical_sector_bytes: u32,
     /// The hardware or the kernel refuses writes.
     pub read_only: bool,
+    /// What it says of its own health; absent where it says nothing, as a virtual disk, or did not answer in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<DiskHealth>,
     /// What is on it; absent where the agent could not read it in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<DiskContents>,
+}
+
+/// What a disk says of its own health.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskHealth {
+    /// The disk itself says that it fails, or soon will.
+    pub failing: bool,
+    /// Why it fails, in words; empty if it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How much of the writes that it is made for it has taken, per cent; may exceed 100. NVMe alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_percent: Option<u8>,
+    /// Its temperature, degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<i16>,
+    /// Hours for which it was on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_on_hours: Option<u64>,
+    /// NVMe: reads that failed for good. ATA: sectors that could not be read, and wait to be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_errors: Option<u64>,
 }
 
 /// What is on a disk, by its partition table and the signatures on it. A volume that is encrypted or striped over several

@@ -100,6 +100,9 @@ fn identity(disk: &DiskFacts, now: Timestamp) -> String {
             text.push_str(&format!(", {label} {}", one_line(value)));
         }
     }
+    if let Some(health) = disk.health.as_ref().filter(|health| health.failing) {
+        text.push_str(&format!(", FAILING: {}", one_line(&health.reason)));
+    }
     if let Some(contents) = &disk.contents {
         text.push_str(&format!(", seen {} ago", human::age(Some(contents.seen_at), now)));
     }

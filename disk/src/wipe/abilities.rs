@@ -5,10 +5,10 @@ use std::{io, iter};
 use landfall_api::WipeLevel;
 use nix::libc;
 
-use super::commands::{Commands, Refused};
-use super::kernel::takes_discards;
 use super::method::{Abilities, Method};
 use super::{ata, nvme, scsi};
+use crate::commands::kernel::takes_discards;
+use crate::commands::{Commands, Refused};
 use crate::{RealDevice, WipeRequest, WriteError, pipeline::device_io};
 
 /// By which method this disk is wiped.
@@ -99,8 +99,8 @@ fn behind_scsi(disk: &dyn Commands, found: &mut Abilities) -> Result<(), Refused
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::scripted::Scripted;
     use crate::wipe::method::{NvmeFormat, Sanitize};
-    use crate::wipe::scripted::Scripted;
 
     fn abilities(disk: &Scripted, transport: &str) -> Abilities {
         let mut found = Abilities::default();

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use landfall_api::Progress;
 
-use super::commands::{Commands, Refused};
 use super::follow::Follow;
 use super::marks::{Marks, distinct};
 use super::method::Method;
 use super::{ata, nvme, scsi};
+use crate::commands::{Commands, Refused};
 use crate::pipeline::{Zeroes, device_io, is_zero};
 use crate::{BlockDevice, LogLevel, Observer, Order, RECEIPT_PLACE, WriteError, exact};
 
@@ -227,10 +227,10 @@ mod tests {
     use landfall_api::{DiskReceipt, ReceiptState};
 
     use super::*;
+    use crate::commands::scripted::{Scripted, Step};
+    use crate::commands::{NvmeAdmin, ScsiEnd, Transfer};
     use crate::receipt::tests::mark;
-    use crate::wipe::commands::{NvmeAdmin, ScsiEnd, Transfer};
     use crate::wipe::method::{NvmeFormat, Sanitize};
-    use crate::wipe::scripted::{Scripted, Step};
     use crate::{ReadAt, Unobserved};
 
     const SIZE: usize = 8 << 20;

@@ -3,7 +3,7 @@
 
 use std::{thread, time::Duration};
 
-use super::commands::Refused;
+use crate::commands::Refused;
 
 /// What a disk says of its erasure.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,15 +3,11 @@
 
 mod abilities;
 mod ata;
-mod commands;
 mod erase;
 mod follow;
-mod kernel;
 mod marks;
 mod method;
 mod nvme;
-#[cfg(test)]
-mod scripted;
 mod scsi;
 
 use std::io;
@@ -89,8 +85,10 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         return Err(WriteError::Erasing { device: name, percent: (part * 100) >> 16 });
     }
     if matches!(transport, "sata" | "scsi") {
-        let locked =
-            |refused: commands::Refused| WriteError::Locked { device: name.clone(), reason: refused.to_string() };
+        let locked = |refused: crate::commands::Refused| WriteError::Locked {
+            device: name.clone(),
+            reason: refused.to_string(),
+        };
         if ata::unlock(&device).map_err(locked)? {
             observer
                 .log(LogLevel::Warn, &format!("{name} was locked by an erasure that was interrupted; it is unlocked"));

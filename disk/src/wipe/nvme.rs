@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::commands::{Commands, NvmeAdmin, Refused};
 use super::follow::{Follow, State};
 use super::method::{Abilities, Method, NvmeFormat, Sanitize};
+use crate::commands::{Commands, NvmeAdmin, Refused};
 
 /// Identify: 06h. Get Log Page: 02h. Format NVM: 80h. Sanitize: 84h.
 const IDENTIFY: u8 = 0x06;
@@ -155,7 +155,7 @@ fn done(status: u16, what: &str) -> Result<(), Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wipe::scripted::{Scripted, Step};
+    use crate::commands::scripted::{Scripted, Step};
 
     const AT_ONCE: Follow<'static> = Follow { pause: Duration::ZERO, heard: &|_| () };
 

@@ -60,6 +60,7 @@ impl Machine {
                 logical_sector_bytes: 512,
                 physical_sector_bytes: 4096,
                 read_only: false,
+                health: None,
                 contents: None,
             })
             .collect();

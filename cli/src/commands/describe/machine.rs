@@ -1,6 +1,8 @@
 //! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
-use landfall_api::{CpuFacts, DeviceFacts, Document, FactChange, Kind, Machine, MachineFacts, Neighbour, ReceiptState};
+use landfall_api::{
+    CpuFacts, DeviceFacts, DiskHealth, Document, FactChange, Kind, Machine, MachineFacts, Neighbour, ReceiptState,
+};
 use landfall_client::Client;
 
 use super::Page;
@@ -71,11 +73,12 @@ impl Page<'_> {
         if let Some(watchdog) = &facts.watchdog {
             self.field("  Watchdog", &format!("{}, {} s", watchdog.identity, watchdog.timeout_seconds))?;
         }
-        let mut disks = Columns::new(&["DISK", "SIZE", "TRANSPORT", "MODEL", "SERIAL", "WWN", "PATH"]);
+        let mut disks = Columns::new(&["DISK", "SIZE", "TRANSPORT", "MODEL", "SERIAL", "WWN", "PATH", "HEALTH"]);
         for disk in &facts.disks {
             let id = &disk.id;
-            let cells =
-                [&id.name, &human::bytes(id.size_bytes), &disk.transport, &id.model, &id.serial, &id.wwn, &id.path];
+            let health = disk.health.as_ref().map(health).unwrap_or_default();
+            let size = human::bytes(id.size_bytes);
+            let cells = [&id.name, &size, &disk.transport, &id.model, &id.serial, &id.wwn, &id.path, &health];
             disks.row(cells.into_iter().map(or_dash).collect());
         }
         self.columns(&disks)?;
@@ -156,6 +159,13 @@ fn cable(neighbour: &Neighbour) -> String {
     format!("{switch} {}{vlan}", neighbour.port)
 }
 
+fn health(health: &DiskHealth) -> String {
+    let mut parts = vec![if health.failing { format!("FAILING: {}", health.reason) } else { "good".to_owned() }];
+    parts.extend(health.used_percent.map(|used| format!("{used} % used")));
+    parts.extend(health.media_errors.filter(|errors| *errors > 0).map(|errors| format!("{errors} errors")));
+    parts.join(", ")
+}
+
 fn memory(facts: &MachineFacts) -> String {
     let mut parts = vec![human::bytes(facts.memory_bytes)];
     let mut modules: Vec<_> = facts.memory.modules.iter().map(|module| (module.size_bytes, &module.kind)).collect();
@@ -175,6 +185,15 @@ mod tests {
     use landfall_api::{MemoryFacts, MemoryModule, MemoryNode};
 
     use super::*;
+
+    #[test]
+    fn a_disk_that_fails_stands_out() {
+        let worn = DiskHealth { used_percent: Some(3), media_errors: Some(0), ..DiskHealth::default() };
+        assert_eq!(health(&worn), "good, 3 % used");
+        let fails =
+            DiskHealth { failing: true, reason: "read-only".into(), media_errors: Some(7), ..DiskHealth::default() };
+        assert_eq!(health(&fails), "FAILING: read-only, 7 errors");
+    }
 
     #[test]
     fn processors_and_memory_are_summed_up() {

@@ -2,7 +2,8 @@
 
 use landfall_api::message::{ActionKind, ToAgent};
 use landfall_api::{
-    DiskFacts, DiskId, MAX_FACT_CHANGES, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList,
+    DiskFacts, DiskHealth, DiskId, MAX_FACT_CHANGES, MachineCheck, MachineFacts, PreviewRequest, RenderRequest,
+    RenderedList,
 };
 
 use super::*;
@@ -127,6 +128,7 @@ fn facts_at(second: u32, serial: &str) -> MachineFacts {
     disk.id = DiskId { name: "vda".into(), serial: serial.into(), size_bytes: 1 << 30, ..DiskId::default() };
     let contents = json!({"seenAt": format!("2026-01-01T00:00:{second:02}Z"), "table": "gpt"});
     disk.contents = serde_json::from_value(contents).unwrap();
+    disk.health = Some(DiskHealth { power_on_hours: Some(second.into()), ..DiskHealth::default() });
     MachineFacts { disks: vec![disk], ..MachineFacts::default() }
 }
 

@@ -87,6 +87,7 @@ async fn scene(context: Context, way: Way, server: bool) -> anyhow::Result<Scene
 async fn one(scene: &Scene, row: &Row, name: &str, installed: bool) -> anyhow::Result<()> {
     let builder = Machine::builder(name).firmware(row.way.firmware()).board(row.board).card(row.card);
     let builder = builder.memory_mib(row.memory_mib).disk(DISK_BYTES, row.disk).sectors_of(row.sector);
+    let builder = if fails(row) { builder.failing() } else { builder };
     let builder = match row.way {
         Way::BiosPxe | Way::UefiPxe => builder,
         Way::UefiHttp => builder.http_boot(),
@@ -125,6 +126,11 @@ async fn with_medium(scene: &Scene, row: &Row, builder: MachineBuilder) -> anyho
     Ok(builder.medium(&file, if row.way == Way::Cd { Medium::Cd } else { Medium::Usb }))
 }
 
+/// Whether its disk says that it fails: some do, some do not.
+fn fails(row: &Row) -> bool {
+    row.disk == DiskBus::Nvme && row.sector == 4096
+}
+
 /// What the agent saw is what QEMU was given.
 fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
     let mode = if row.way.firmware() == Firmware::Uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios };
@@ -160,5 +166,9 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     };
     let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.to_string());
     ensure!(seen == (DISK_BYTES, row.sector, transport.to_owned()), "disk {disk:?}");
+    // Of QEMU's disks these have SMART.
+    let has_health = matches!(row.disk, DiskBus::Nvme | DiskBus::Ahci);
+    let failing = disk.health.as_ref().map(|health| health.failing);
+    ensure!(failing == has_health.then_some(fails(row)), "health {:?}", disk.health);
     Ok(())
 }

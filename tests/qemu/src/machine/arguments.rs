@@ -184,6 +184,8 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         }
         let device = match disk.bus {
             DiskBus::Virtio => format!("virtio-blk-pci,{common}"),
+            // Bit 2 of Critical Warning: the medium is degraded.
+            DiskBus::Nvme if disk.failing => format!("nvme,{common},smart_critical_warning=4"),
             DiskBus::Nvme => format!("nvme,{common}"),
             // The target's number is the disk's own, so that it is known before the machine runs.
             DiskBus::Scsi => format!("scsi-hd,bus=scsi.0,channel=0,scsi-id={i},lun=0,{common}"),

@@ -34,6 +34,7 @@ impl Machine {
             bus: DiskBus::Scsi,
             serial,
             sector: 512,
+            failing: false,
             recorded: false,
             removable: false,
             pulled: false,

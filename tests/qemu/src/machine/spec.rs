@@ -70,6 +70,8 @@ pub struct DiskSpec {
     pub serial: String,
     /// Bytes of a logical sector.
     pub sector: u32,
+    /// Whether its SMART log says that it is degraded; NVMe alone.
+    pub failing: bool,
     /// Whether QEMU records every write and flush in the order the guest made them, see [`crate::blklog`].
     pub recorded: bool,
     /// Whether it has a slot of its own, so that it can be unplugged, see [`Machine::unplug_disk`].
@@ -263,6 +265,7 @@ impl MachineBuilder {
             bus,
             serial,
             sector: 512,
+            failing: false,
             recorded: false,
             removable: false,
             pulled: false,
@@ -312,6 +315,15 @@ impl MachineBuilder {
     pub fn sectors_of(mut self, bytes: u32) -> Self {
         if let Some(disk) = self.spec.disks.last_mut() {
             disk.sector = bytes;
+        }
+        self
+    }
+
+    /// The disk added last says that it fails, if it is NVMe: QEMU has no way to say so for others.
+    #[must_use]
+    pub fn failing(mut self) -> Self {
+        if let Some(disk) = self.spec.disks.last_mut() {
+            disk.failing = true;
         }
         self
     }

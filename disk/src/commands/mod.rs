@@ -1,5 +1,11 @@
 //! What a disk takes beside reads and writes: the seam below which tests put a scripted disk.
 
+pub(crate) mod ata;
+pub(crate) mod kernel;
+#[cfg(test)]
+pub(crate) mod scripted;
+pub(crate) mod sense;
+
 use std::{fmt, io, ops::Range, time::Duration};
 
 /// An admin command of NVMe; fields as the specification numbers them. Unnamed double words are zero.

@@ -2,11 +2,11 @@
 
 use std::{io, ops::Range, sync::Mutex, time::Duration};
 
-use super::commands::{Commands, NvmeAdmin, ScsiEnd, Transfer};
+use super::{Commands, NvmeAdmin, ScsiEnd, Transfer};
 
 /// What a sanitize of the script says, one after another: still under way, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     UnderWay(u16),
     Done,
     Failed,
@@ -18,7 +18,7 @@ pub(super) enum Step {
 
 /// A scripted disk.
 #[derive(Debug, Default)]
-pub(super) struct Scripted {
+pub(crate) struct Scripted {
     /// It does not answer at all.
     silent: bool,
     /// Refuses every command of these operation codes.
@@ -33,28 +33,32 @@ pub(super) struct Scripted {
     identity: Mutex<Vec<u8>>,
     /// Service actions of SANITIZE that a SCSI disk has.
     actions: Vec<u8>,
+    /// Its SMART log (NVMe), its SMART data (ATA), or its page of informational exceptions (SCSI); empty: it has none.
+    health: Vec<u8>,
+    /// Whether its SMART status is that of a disk that fails.
+    fails: bool,
     /// What its sanitize says at each look.
     steps: Mutex<Vec<Step>>,
     /// Whether it takes commands after what it said last.
     ready: Mutex<bool>,
     /// NVMe commands that were sent, but for those that only ask.
-    pub(super) nvme: Mutex<Vec<NvmeAdmin>>,
+    pub(crate) nvme: Mutex<Vec<NvmeAdmin>>,
     /// SCSI commands that were sent, but for those that only ask; with their data.
-    pub(super) scsi: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    pub(crate) scsi: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     /// What was discarded.
-    pub(super) discarded: Mutex<Vec<Range<u64>>>,
+    pub(crate) discarded: Mutex<Vec<Range<u64>>>,
 }
 
 impl Scripted {
     /// An NVMe disk with these bytes of Identify Controller; its first namespace has format 1 and protection type 1.
-    pub(super) fn nvme(oacs: u8, fna: u8, sanicap: u8, namespaces: &[u32]) -> Self {
+    pub(crate) fn nvme(oacs: u8, fna: u8, sanicap: u8, namespaces: &[u32]) -> Self {
         let mut controller = vec![0; 4096];
         (controller[256], controller[524], controller[328]) = (oacs, fna, sanicap);
         Self { controller, namespaces: namespaces.to_vec(), ..Self::default() }
     }
 
     /// An ATA disk with these words 59 and 128 of IDENTIFY DEVICE; an enhanced erase takes 30 minutes.
-    pub(super) fn ata(sanitize: u16, security: u16) -> Self {
+    pub(crate) fn ata(sanitize: u16, security: u16) -> Self {
         let mut identity = vec![0; 512];
         for (word, value) in [(59, sanitize), (90, 15), (128, security)] {
             identity[2 * word..2 * word + 2].copy_from_slice(&u16::to_le_bytes(value));
@@ -62,24 +66,39 @@ impl Scripted {
         Self { identity: Mutex::new(identity), ..Self::default() }
     }
 
+    /// A disk with this SMART log as an NVMe disk, and these SMART data as an ATA disk.
+    pub(crate) fn with_health(page: &[u8]) -> Self {
+        Self { health: page.to_vec(), ..Self::ata(0, 0) }
+    }
+
+    /// The same disk, whose SMART status is that it fails.
+    pub(crate) fn failing(self) -> Self {
+        Self { fails: true, ..self }
+    }
+
+    /// A SCSI disk with this page of informational exceptions.
+    pub(crate) fn with_exceptions(page: &[u8]) -> Self {
+        Self { health: page.to_vec(), ..Self::default() }
+    }
+
     /// A SCSI disk with these service actions of SANITIZE.
-    pub(super) fn scsi(actions: &[u8]) -> Self {
+    pub(crate) fn scsi(actions: &[u8]) -> Self {
         Self { actions: actions.to_vec(), ..Self::default() }
     }
 
     /// The same disk, which refuses every command of this operation code.
-    pub(super) fn refusing(self, code: u8) -> Self {
+    pub(crate) fn refusing(self, code: u8) -> Self {
         let refuses = [self.refuses.as_slice(), &[code]].concat();
         Self { refuses, ..self }
     }
 
     /// The same disk, which does not answer at all.
-    pub(super) fn silent(self) -> Self {
+    pub(crate) fn silent(self) -> Self {
         Self { silent: true, ..self }
     }
 
     /// The same disk with a sanitize that says this.
-    pub(super) fn with_steps(self, steps: &[Step]) -> Self {
+    pub(crate) fn with_steps(self, steps: &[Step]) -> Self {
         *self.steps.lock().unwrap() = steps.to_vec();
         self
     }
@@ -91,28 +110,28 @@ impl Scripted {
     }
 
     /// How much of the script is left.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.steps.lock().unwrap().len()
     }
 
     /// The same disk, whose list of namespaces of every controller is another than its own.
-    pub(super) fn with_namespaces_elsewhere(self, elsewhere: &[u32]) -> Self {
+    pub(crate) fn with_namespaces_elsewhere(self, elsewhere: &[u32]) -> Self {
         Self { elsewhere: elsewhere.to_vec(), ..self }
     }
 
     /// The same disk with these bits of CMIC.
-    pub(super) fn with_controllers(mut self, cmic: u8) -> Self {
+    pub(crate) fn with_controllers(mut self, cmic: u8) -> Self {
         self.controller[76] = cmic;
         self
     }
 
     /// The same disk with a frozen sanitize.
-    pub(super) fn with_frozen_sanitize(self) -> Self {
+    pub(crate) fn with_frozen_sanitize(self) -> Self {
         Self { frozen: true, ..self }
     }
 
     /// The same disk behind an adapter that does not return registers.
-    pub(super) fn without_registers(self) -> Self {
+    pub(crate) fn without_registers(self) -> Self {
         Self { mute: true, ..self }
     }
 
@@ -124,11 +143,16 @@ impl Scripted {
             (0xEC, Transfer::In(into)) => (protocol, flags, into.len()) == (4 << 1, 0x0E, 512),
             (0xF1 | 0xF2 | 0xF4 | 0xF6, Transfer::Out(from)) => (protocol, flags, from.len()) == (5 << 1, 0x06, 512),
             (0xF3, Transfer::None) => (protocol, flags) == (3 << 1, 0),
+            // SMART, with the signature in its upper registers: READ DATA, RETURN STATUS.
+            (0xB0, Transfer::In(into)) => {
+                (protocol, flags, features, into.len()) == (4 << 1, 0x0E, 0xD0, 512) && signed(command)
+            }
+            (0xB0, Transfer::None) => (protocol, flags, features) == (3 << 1, 0x20, 0xDA) && signed(command),
             (0xB4, Transfer::None) => (protocol, flags) == (3 << 1 | 1, 0x20),
             _ => false,
         };
         assert!(right, "{command:02x?} {data:?}");
-        let asks = code == 0xEC || (code, features) == (0xB4, 0);
+        let asks = [0xEC, 0xB0].contains(&code) || (code, features) == (0xB4, 0);
         if !asks {
             let sent = if let Transfer::Out(from) = &data { from.to_vec() } else { Vec::new() };
             self.scsi.lock().unwrap().push((command.to_vec(), sent));
@@ -150,7 +174,7 @@ impl Scripted {
             _ => {}
         }
         if let Transfer::In(into) = data {
-            into.copy_from_slice(&identity);
+            into.copy_from_slice(if code == 0xB0 { &self.health } else { &identity });
         }
         if flags & 0x20 == 0 || self.mute {
             return ScsiEnd::default();
@@ -164,10 +188,21 @@ impl Scripted {
             }
         }
         let (count, lba) = (count.to_be_bytes(), lba.to_le_bytes());
+        // SMART RETURN STATUS.
+        let upper = match (code, self.fails) {
+            (0xB0, true) => [0xF4, 0x2C],
+            (0xB0, false) => [0x4F, 0xC2],
+            _ => [lba[1], 0],
+        };
         let mut sense = vec![0x72, 1, 0, 0x1D, 0, 0, 0, 14];
-        sense.extend([0x09, 12, 0, 0, count[0], count[1], 0, lba[0], 0, lba[1], 0, 0, 0, 0x50]);
+        sense.extend([0x09, 12, 0, 0, count[0], count[1], 0, lba[0], 0, upper[0], 0, upper[1], 0, 0x50]);
         ScsiEnd { status: 2, sense }
     }
+}
+
+/// Whether ATA's registers 23:8 carry the signature that SMART wants.
+fn signed(command: &[u8]) -> bool {
+    (command[10], command[12]) == (0x4F, 0xC2)
 }
 
 impl Commands for Scripted {
@@ -188,6 +223,7 @@ impl Commands for Scripted {
                     place.copy_from_slice(&number.to_le_bytes());
                 }
             }
+            (0x02, dword) if dword & 0xFF == 0x02 => data.copy_from_slice(&self.health),
             (0x02, _) => match self.step() {
                 Some(Step::UnderWay(part)) => {
                     data[..2].copy_from_slice(&part.to_le_bytes());
@@ -208,6 +244,11 @@ impl Commands for Scripted {
         }
         match command[0] {
             0x85 => return Ok(self.ata_command(command, data)),
+            0x4D if !self.health.is_empty() => {
+                if let Transfer::In(into) = data {
+                    into[..self.health.len()].copy_from_slice(&self.health);
+                }
+            }
             0xA3 => {
                 if let Transfer::In(into) = data {
                     into[1] = if self.actions.contains(&command[5]) { 3 } else { 1 };

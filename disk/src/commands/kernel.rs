@@ -5,7 +5,7 @@ use std::{fs, io, ops::Range, path::Path, time::Duration};
 use landfall_api::DiskFacts;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::commands::{Commands, NvmeAdmin, ScsiEnd, Transfer};
+use super::{Commands, NvmeAdmin, ScsiEnd, Transfer};
 use crate::{RealDevice, sys};
 
 impl Commands for RealDevice {
@@ -39,7 +39,7 @@ impl Commands for RealDevice {
 }
 
 /// Whether the kernel passes discards on to the disk. (A regular file takes them.)
-pub(super) fn takes_discards(disk: &DiskFacts) -> bool {
+pub(crate) fn takes_discards(disk: &DiskFacts) -> bool {
     if disk.id.name.starts_with('/') {
         return true;
     }
