@@ -1,9 +1,9 @@
 //! Shows what an initramfs or a disk image contains. The type is detected by content, never by the file's name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::io::{Cursor, Read};
+use std::io::{BufRead as _, Cursor, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpt::disk::LogicalBlockSize;
@@ -14,11 +14,14 @@ use crate::cpio;
 use crate::cpio::{CpioError, Member};
 use crate::digest::Hashing;
 use crate::kernel::modinfo::canonical;
+use crate::pe::Headers;
 
 /// The modules that a kernel has built in, by path.
 const BUILTIN: &str = "modules.builtin";
 /// Which module drives which device.
 const ALIASES: &str = "modules.alias";
+/// A larger EFI program is not read: firmware and the format have 4 GiB.
+const MAX_UKI: u64 = 4 << 30;
 /// How much of a disk's beginning is kept: the partition table of either sector size lies within.
 const HEAD: u64 = 1 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -51,7 +54,9 @@ pub enum InspectError {
         source: IndexError,
     },
     /// None of the supported types.
-    #[error("{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor an image's index")]
+    #[error(
+        "{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor a unified kernel image, nor an image's index"
+    )]
     Unknown(PathBuf),
 }
 
@@ -104,6 +109,37 @@ pub enum Report {
     },
     /// The index of a packed image, or a bmap.
     Index(IndexReport),
+    /// A unified kernel image.
+    Uki(Box<UkiReport>),
+}
+
+impl Report {
+    /// The boot image that it is, or that is in it.
+    pub fn initramfs(&self) -> Option<&Self> {
+        match self {
+            Self::Initramfs { .. } => Some(self),
+            Self::Uki(uki) => uki.initramfs.initramfs(),
+            Self::Disk { .. } | Self::Index(_) => None,
+        }
+    }
+}
+
+/// What is in a unified kernel image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UkiReport {
+    /// Bytes of the file.
+    pub stored_bytes: u64,
+    /// `sha256:<hex>` of the file.
+    pub digest: String,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// Whether it carries a signature. By whose key says `sbverify --list`.
+    pub is_signed: bool,
+    /// Names of its sections, sorted.
+    pub sections: Vec<String>,
+    /// Its boot image.
+    pub initramfs: Report,
 }
 
 /// What an index states about its image.
@@ -154,7 +190,49 @@ pub struct PartitionReport {
 /// See [`InspectError`].
 pub fn inspect(path: &Path) -> Result<Report, InspectError> {
     let io = |source| InspectError::Io { path: path.to_owned(), source };
-    let mut stored = Hashing::new(io::BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?));
+    let mut file = io::BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
+    if file.fill_buf().map_err(io)?.starts_with(b"MZ") {
+        let mut program = Vec::new();
+        file.take(MAX_UKI).read_to_end(&mut program).map_err(io)?;
+        return uki(path, &program);
+    }
+    content(path, file)
+}
+
+/// An EFI program with an initramfs in it.
+fn uki(path: &Path, program: &[u8]) -> Result<Report, InspectError> {
+    let unknown = || InspectError::Unknown(path.to_owned());
+    let headers = Headers::read(program).ok_or_else(unknown)?;
+    let sections: BTreeMap<String, &[u8]> = headers
+        .each(program)
+        .filter_map(|section| {
+            let (name, at, stored, used) = section?;
+            // What is stored is filled up to a multiple of the file's alignment.
+            let (at, size) = (at as usize, if used == 0 { stored } else { stored.min(used) });
+            Some((name, program.get(at..at.checked_add(size as usize)?)?))
+        })
+        .collect();
+    let text = |name: &str| {
+        let bytes = sections.get(name).copied().unwrap_or_default();
+        String::from_utf8_lossy(bytes).trim_matches([' ', '\n', '\0']).to_owned()
+    };
+    let initramfs = content(path, *sections.get(".initrd").ok_or_else(unknown)?)?;
+    let mut whole = Hashing::new(io::sink());
+    whole.write_all(program).map_err(|source| InspectError::Io { path: path.to_owned(), source })?;
+    let (stored_bytes, digest) = whole.finish();
+    Ok(Report::Uki(Box::new(UkiReport {
+        stored_bytes,
+        digest,
+        command_line: text(".cmdline"),
+        is_signed: headers.is_signed(program),
+        sections: sections.into_keys().collect(),
+        initramfs,
+    })))
+}
+
+fn content(path: &Path, input: impl Read) -> Result<Report, InspectError> {
+    let io = |source| InspectError::Io { path: path.to_owned(), source };
+    let mut stored = Hashing::new(input);
     let mut start = Vec::new();
     stored.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut start).map_err(io)?;
     let whole = Cursor::new(start.clone()).chain(&mut stored);
@@ -270,6 +348,7 @@ fn table(head: &[u8], sector: LogicalBlockSize) -> Option<(u64, uuid::Uuid, Vec<
 mod tests {
     use super::*;
     use crate::cpio::{Archive, Content};
+    use crate::uki;
 
     #[test]
     fn a_plain_and_a_compressed_initramfs_say_the_same() {
@@ -300,6 +379,36 @@ mod tests {
         assert_eq!((a.raw_bytes, &a.raw_digest), (raw.len() as u64, &a.digest));
         assert_eq!(a.raw_digest, b.raw_digest);
         assert!(b.stored_bytes < a.stored_bytes);
+    }
+
+    #[test]
+    fn a_uki_shows_its_command_line_and_its_initramfs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("landfall.efi");
+        let mut archive = Archive::new();
+        archive.file("lib/modules/6.1/kernel/ext4.ko", 0o644, Content::Bytes(vec![8])).unwrap();
+        let initramfs = zstd::encode_all(&archive.write_to(Vec::new()).unwrap()[..], 3).unwrap();
+        let stub = uki::tests::stub(&[".text", ".sbat"]);
+        let parts = uki::Parts {
+            stub: &stub,
+            kernel: &[7; 100],
+            initramfs: &initramfs,
+            command_line: "quiet landfall.x=1",
+            os_release: "NAME=x",
+        };
+        let made = uki::build(&parts).unwrap();
+        std::fs::write(&path, &made).unwrap();
+        let report = inspect(&path).unwrap();
+        let Report::Uki(seen) = &report else { panic!("{report:?}") };
+        assert_eq!((seen.command_line.as_str(), seen.is_signed), ("quiet landfall.x=1", false));
+        assert_eq!(seen.stored_bytes, made.len() as u64);
+        assert_eq!(seen.sections, [".cmdline", ".initrd", ".linux", ".osrel", ".sbat", ".text"]);
+        let Some(Report::Initramfs { modules, .. }) = report.initramfs() else { panic!("{report:?}") };
+        assert!(modules.contains("ext4"));
+        for (what, bytes) in [("the stub alone", stub), ("cut off", made[..made.len() / 2].to_vec())] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(inspect(&path).is_err(), "{what}");
+        }
     }
 
     #[test]

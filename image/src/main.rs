@@ -5,6 +5,7 @@ mod show;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, StdoutLock, Write as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -234,7 +235,7 @@ enum ToolsProfile {
 
 #[derive(Args)]
 struct InspectArgs {
-    /// Initramfs or disk image, plain or zstd; or an index or a bmap
+    /// Initramfs or disk image, plain or zstd; a unified kernel image; an index or a bmap
     file: PathBuf,
     /// Say which devices of these machines the boot image can drive, and fail if it cannot drive a storage or network device;
     /// write the file with: landfall get machine NAME -o yaml, or on the machine: landfall-agent facts -o json
@@ -446,22 +447,21 @@ fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
 fn show(args: &InspectArgs) -> anyhow::Result<()> {
     let report = inspect::inspect(&args.file)?;
     let Some(facts) = &args.facts else {
-        match args.output {
-            Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-            Format::Text => show::report(&args.file, &report),
-        }
-        return Ok(());
+        return printed(|out| match args.output {
+            Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report)?),
+            Format::Text => show::report(out, &args.file, &report),
+        });
     };
-    let Report::Initramfs { modules, builtin, aliases, .. } = &report else {
-        bail!("{} is no boot image: --facts needs an initramfs", args.file.display());
+    let Some(Report::Initramfs { modules, builtin, aliases, .. }) = report.initramfs() else {
+        bail!("{} is no boot image: --facts needs an initramfs or a unified kernel image", args.file.display());
     };
     let text = fs::read_to_string(facts).with_context(|| format!("cannot read {}", facts.display()))?;
     let carried = Carried { modules, builtin, aliases };
     let devices = drives::judge(&facts.display().to_string(), &text, &carried).map_err(anyhow::Error::msg)?;
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&devices)?),
-        Format::Text => show::devices(&devices),
-    }
+    printed(|out| match args.output {
+        Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(&devices)?),
+        Format::Text => show::devices(out, &devices),
+    })?;
     let missed = devices.iter().filter(|device| device.is_missed()).count();
     if missed > 0 {
         bail!(
@@ -471,4 +471,14 @@ fn show(args: &InspectArgs) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Writes to standard output. A reader that has enough, such as `head`, is no failure.
+fn printed(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -> anyhow::Result<()> {
+    match write(&mut io::stdout().lock()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }

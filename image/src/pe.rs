@@ -38,15 +38,21 @@ impl Headers {
         Some(Self { at, table: at + OPTIONAL + usize::from(half(OPTIONAL_SIZE)?), sections: half(SECTIONS)?.into() })
     }
 
-    /// Name, place and size in the file of each section; `None` for one that is cut off.
-    pub(crate) fn each<'f>(&self, file: &'f [u8]) -> impl Iterator<Item = Option<(String, u32, u32)>> + use<'f> {
+    /// Name, place and size in the file of each section, and its size in memory; `None` for one that is cut off.
+    pub(crate) fn each<'f>(&self, file: &'f [u8]) -> impl Iterator<Item = Option<(String, u32, u32, u32)>> + use<'f> {
         let (table, sections) = (self.table, self.sections);
         (0..sections).map(move |n| {
             let entry = table + n * SECTION_HEADER;
             let name = file.get(entry..entry + 8)?;
             let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
-            Some((name, word(file, entry + 20)?, word(file, entry + 16)?))
+            Some((name, word(file, entry + 20)?, word(file, entry + 16)?, word(file, entry + 8)?))
         })
+    }
+
+    /// Whether it names certificates.
+    pub(crate) fn is_signed(&self, file: &[u8]) -> bool {
+        word(file, self.at + DIRECTORIES).is_some_and(|directories| directories > 4)
+            && word(file, self.at + CERTIFICATES + 4).is_some_and(|bytes| bytes > 0)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the commands print for people.
 
+use std::io;
+use std::io::Write;
 use std::path::Path;
 
 use landfall_image::drives::{Device, Verdict};
@@ -7,33 +9,39 @@ use landfall_image::inspect;
 use landfall_image::inspect::Report;
 
 /// Prints what is in `file`.
-pub(crate) fn report(file: &Path, report: &Report) {
+pub(crate) fn report(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
     match report {
         Report::Index(index) => {
-            println!("{}: {}", file.display(), if index.bmap { "bmap" } else { "index of a packed image" });
-            println!("  raw      {}, {} of it zero", bytes(index.raw_bytes), {
+            writeln!(out, "{}: {}", file.display(), if index.bmap { "bmap" } else { "index of a packed image" })?;
+            writeln!(out, "  raw      {}, {} of it zero", bytes(index.raw_bytes), {
                 share(index.raw_bytes - index.data_bytes, index.raw_bytes)
-            });
+            })?;
             if let (Some(stored), Some(fetched)) = (index.stored_bytes, index.fetched_bytes) {
-                println!("  stored   {}, of which the first installation fetches {}", bytes(stored), bytes(fetched));
+                writeln!(
+                    out,
+                    "  stored   {}, of which the first installation fetches {}",
+                    bytes(stored),
+                    bytes(fetched)
+                )?;
             }
-            println!("  chunks   {} with data, {} runs of zeros", index.data_chunks, index.zero_runs);
-            println!("  each     {}", bytes(index.chunk_bytes));
-            println!("  digest   {}", index.digest);
+            writeln!(out, "  chunks   {} with data, {} runs of zeros", index.data_chunks, index.zero_runs)?;
+            writeln!(out, "  each     {}", bytes(index.chunk_bytes))?;
+            writeln!(out, "  digest   {}", index.digest)?;
         }
         Report::Initramfs { sizes, modules, builtin, members, .. } => {
-            header(file, "initramfs", sizes);
-            println!("  members  {}, {} of them modules", members.len(), modules.len());
-            println!("  kernel   {} modules built in", builtin.len());
+            header(out, file, "initramfs", sizes)?;
+            writeln!(out, "  members  {}, {} of them modules", members.len(), modules.len())?;
+            writeln!(out, "  kernel   {} modules built in", builtin.len())?;
             for member in members {
-                println!("  {:04o} {:>10} {}", member.mode, member.size, member.path);
+                writeln!(out, "  {:04o} {:>10} {}", member.mode, member.size, member.path)?;
             }
         }
         Report::Disk { sizes, sector_bytes, guid, partitions } => {
-            header(file, "GPT disk image", sizes);
-            println!("  disk     {guid}, sectors of {sector_bytes} bytes");
+            header(out, file, "GPT disk image", sizes)?;
+            writeln!(out, "  disk     {guid}, sectors of {sector_bytes} bytes")?;
             for part in partitions {
-                println!(
+                writeln!(
+                    out,
                     "  {:>3} {:>10} + {:<22} {} {} {}",
                     part.number,
                     part.start,
@@ -41,14 +49,28 @@ pub(crate) fn report(file: &Path, report: &Report) {
                     part.type_guid,
                     part.guid,
                     part.name
-                );
+                )?;
             }
         }
+        Report::Uki(uki) => {
+            writeln!(
+                out,
+                "{}: unified kernel image, {}",
+                file.display(),
+                if uki.is_signed { "signed" } else { "not signed" }
+            )?;
+            writeln!(out, "  stored   {}", bytes(uki.stored_bytes))?;
+            writeln!(out, "  digest   {}", uki.digest)?;
+            writeln!(out, "  sections {}", uki.sections.join(" "))?;
+            writeln!(out, "  command  {}", uki.command_line)?;
+            return self::report(out, file, &uki.initramfs);
+        }
     }
+    Ok(())
 }
 
 /// Prints what a boot image makes of these devices.
-pub(crate) fn devices(devices: &[Device]) {
+pub(crate) fn devices(out: &mut impl Write, devices: &[Device]) -> io::Result<()> {
     for device in devices {
         let Device { machine, bus, address, class, id, verdict } = device;
         let verdict = match verdict {
@@ -59,15 +81,16 @@ pub(crate) fn devices(devices: &[Device]) {
                 format!("not known: {driver} was built into the kernel that gathered the facts")
             }
         };
-        println!("{machine}  {bus} {address:<12} {id}  {class:<13} {verdict}");
+        writeln!(out, "{machine}  {bus} {address:<12} {id}  {class:<13} {verdict}")?;
     }
+    Ok(())
 }
 
-fn header(path: &Path, kind: &str, sizes: &inspect::Sizes) {
-    println!("{}: {kind}", path.display());
-    println!("  stored   {}", bytes(sizes.stored_bytes));
-    println!("  raw      {}", bytes(sizes.raw_bytes));
-    println!("  digest   {}", sizes.digest);
+fn header(out: &mut impl Write, path: &Path, kind: &str, sizes: &inspect::Sizes) -> io::Result<()> {
+    writeln!(out, "{}: {kind}", path.display())?;
+    writeln!(out, "  stored   {}", bytes(sizes.stored_bytes))?;
+    writeln!(out, "  raw      {}", bytes(sizes.raw_bytes))?;
+    writeln!(out, "  digest   {}", sizes.digest)
 }
 
 /// A part of a whole, in per cent.

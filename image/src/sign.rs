@@ -156,7 +156,7 @@ impl Place {
         let (begin, size) = (field(CERTIFICATES)? as usize, field(CERTIFICATES + 4)? as usize);
         let mut parts = vec![(0, field(SIZE_OF_HEADERS)? as usize)];
         for section in headers.each(program) {
-            let (_, place, size) = section.ok_or(wrong("its section table is cut off"))?;
+            let (_, place, size, _) = section.ok_or(wrong("its section table is cut off"))?;
             parts.push((place as usize, size as usize));
         }
         parts.retain(|(_, size)| *size > 0);

@@ -88,7 +88,7 @@ impl Image {
         }
         let mut end = field(SIZE_OF_HEADERS)?;
         for section in headers.each(stub) {
-            let (name, raw, size) = section.ok_or(UkiError::Stub("its section table is cut off"))?;
+            let (name, raw, size, _) = section.ok_or(UkiError::Stub("its section table is cut off"))?;
             if [".linux", ".initrd", ".cmdline"].contains(&name.as_str()) {
                 return Err(UkiError::IsUki(name));
             }
