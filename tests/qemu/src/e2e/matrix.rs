@@ -1,5 +1,5 @@
-//! s: machines of every kind, each from power-on to enrolment, and its facts compared with what QEMU was given. Two of each way over the
-//! network are installed.
+//! s: machines of every kind, each from power-on to enrolment, and its facts compared with what QEMU was given. Of each way over the
+//! network, as many are installed as can be, up to three.
 
 mod pairs;
 
@@ -38,8 +38,8 @@ impl Way {
     }
 }
 
-/// Machines of each way over the network that are installed.
-const INSTALLED: usize = 2;
+/// Machines of each way over the network that are installed, at most: an install takes three times as long as facts.
+const INSTALLED: usize = 3;
 /// The buses and cards that the system of the tests has drivers for (`scripts/os/mini`).
 const BUSES: [DiskBus; 4] = [DiskBus::Virtio, DiskBus::Scsi, DiskBus::Nvme, DiskBus::Ahci];
 const CARDS: [Card; 4] = [Card::Virtio, Card::E1000, Card::E1000e, Card::Vmxnet3];
@@ -48,7 +48,8 @@ const CARDS: [Card; 4] = [Card::Virtio, Card::E1000, Card::E1000e, Card::Vmxnet3
 pub(super) async fn rows(context: Context, way: Way) -> anyhow::Result<()> {
     let rows: Vec<Row> = pairs::rows().into_iter().filter(|row| row.way == way).collect();
     // A medium stays in, and starts again after the install: `medium` installs from those.
-    let mut installs = if matches!(way, Way::Cd | Way::Usb) { 0 } else { INSTALLED };
+    let most = if matches!(way, Way::Cd | Way::Usb) { 0 } else { INSTALLED };
+    let mut installs = most;
     // One coordinator serves one boot image.
     for server in [false, true] {
         let rows: Vec<_> = rows.iter().filter(|row| row.needs_server() == server).collect();
@@ -69,7 +70,7 @@ pub(super) async fn rows(context: Context, way: Way) -> anyhow::Result<()> {
             println!("     {row:?}{}", if installed { ", installed" } else { "" });
         }
     }
-    ensure!(installs == 0, "{installs} machines fewer were installed than meant");
+    ensure!(most == 0 || installs < most, "no row of this way can be installed");
     Ok(())
 }
 
