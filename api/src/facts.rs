@@ -9,7 +9,7 @@ pub(crate) mod schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::change::{FactChange, FactDifference, MAX_FACT_CHANGES, keep_changes};
+pub use self::change::{FactChange, FactDifference, Inspection, MAX_FACT_CHANGES, keep_changes};
 pub use self::disk::{DiskContents, DiskFacts, DiskHealth, MAX_PARTITIONS, MAX_VOLUMES, PartitionFacts, VolumeFacts};
 pub use self::hardware::{
     DeviceFacts, MAX_DEVICES, MAX_MODULES, MemoryFacts, MemoryModule, MemoryNode, TpmFacts, WatchdogFacts,

@@ -70,9 +70,9 @@ pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
 pub use facts::{
     CpuFacts, DeviceFacts, DiskContents, DiskFacts, DiskHealth, FactChange, FactDifference, FirmwareFacts,
-    FirmwareMode, MAX_DEVICES, MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, MemoryFacts,
-    MemoryModule, MemoryNode, Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts, WatchdogFacts,
-    keep_changes,
+    FirmwareMode, Inspection, MAX_DEVICES, MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts,
+    MemoryFacts, MemoryModule, MemoryNode, Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts,
+    WatchdogFacts, keep_changes,
 };
 pub use image::{
     AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, ImageTable, IndexSpec, SignatureSpec, SumsSpec,

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::without_links;
 use crate::{
-    API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
-    ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
+    API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Inspection,
+    Kind, ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
     RenderRequest, RenderedList, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
 };
 
@@ -67,8 +67,8 @@ fn components() -> Map<String, Value> {
     macro_rules! define { ($($type:ty),+ $(,)?) => { $(generator.subschema_for::<$type>();)+ }; }
     define!(
         Problem, ListMetadata, WatchType, ApplyOutcome, ProvisionRequest, DeprovisionRequest, RenderRequest,
-        RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, LogRecord, ManifestReport, ApproveRequest,
-        AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest,
+        RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, Inspection, LogRecord, ManifestReport,
+        ApproveRequest, AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest,
     );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
@@ -198,6 +198,8 @@ posts! {
         "Clear tables, signatures and receipts on a machine's disks";
     "/machines/{name}/preview" preview(PreviewRequest) -> Preview:
         "What provisioning or deprovisioning a machine would destroy, by the facts that its agent reported last";
+    "/machines/{name}/inspect" inspect() -> Inspection:
+        "Have a machine's agent look at it again; answers what changed, once the facts are stored";
     "/machines/{name}/adopt" adopt() -> Machine: "Adopt a machine that is already installed";
     "/machines/{name}/confirm" confirmMachine() -> Machine: "Clear a machine's identity alarm";
     "/machines/{name}/detach" detach() -> DetachResponse: "Stop managing a machine; its disks stay unchanged";

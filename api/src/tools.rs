@@ -36,7 +36,7 @@ impl ToolsManifest {
     /// The newest revision of the protocol that coordinator, agent and worker of this release speak; landfall-proto's `revision`
     /// says what each brought. That of the newest action, or of the newest change apart from actions.
     pub const PROTOCOL: u32 = {
-        let (actions, others) = (ActionSpec::NEWEST_PROTOCOL, 9);
+        let (actions, others) = (ActionSpec::NEWEST_PROTOCOL, 10);
         if actions > others { actions } else { others }
     };
     /// Where it is in the layer, without the leading `/`.

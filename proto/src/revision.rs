@@ -28,11 +28,19 @@ pub const WIPE: u32 = 8;
 /// Brought `commits` and `commit` in the worker's jobs: an agent without them would have no layout make its disks start.
 pub const LAYOUT_COMMIT: u32 = 9;
 
+/// Brought `Inspect`: an agent looks at its machine again when it is asked.
+pub const INSPECT: u32 = 10;
+
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
 const _: () = assert!(
-    PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= VENDOR_DATA && PROTOCOL >= WIPE && PROTOCOL >= LAYOUT_COMMIT,
+    PROTOCOL >= TOOLS
+        && PROTOCOL >= CHECKS
+        && PROTOCOL >= VENDOR_DATA
+        && PROTOCOL >= WIPE
+        && PROTOCOL >= LAYOUT_COMMIT
+        && PROTOCOL >= INSPECT,
     "landfall-api states an older revision"
 );
 

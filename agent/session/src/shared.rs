@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Something is to be sent, or the running action changed.
     pub(crate) wake: Notify,
+    /// A person wants another look at the machine.
+    pub(crate) inspect: Notify,
     pub(crate) unacked: watch::Sender<usize>,
     pub(crate) connection: watch::Sender<Connection>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -107,6 +109,7 @@ impl Shared {
                 fenced: false,
             }),
             wake: Notify::new(),
+            inspect: Notify::new(),
             unacked: watch::Sender::new(0),
             connection: watch::Sender::new(Connection::Connecting),
             telemetry: Arc::default(),

@@ -28,6 +28,16 @@ pub struct FactChange {
     pub after: String,
 }
 
+/// Another look at a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Inspection {
+    /// When its facts were stored.
+    pub at: Timestamp,
+    /// The facts that differ from those before it, oldest first.
+    pub changes: Vec<FactChange>,
+}
+
 impl MachineFacts {
     /// What is different in `after`. What varies from boot to boot on the same hardware does not count: kernel names, links,
     /// drivers, the contents of disks, and 2 % of memory.

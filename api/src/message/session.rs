@@ -54,6 +54,8 @@ pub enum ToAgent {
     Assign(Box<Assignment>),
     /// Would this list begin to write? Its workflow uid names the question, and no workflow; its lease means nothing.
     Check(Box<Assignment>),
+    /// Look at the machine again, and report facts, then disks.
+    Inspect,
     /// Events are on stable storage.
     Ack(Ack),
     /// Act on for so long.

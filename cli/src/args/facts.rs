@@ -5,6 +5,21 @@ use clap::{Args, Subcommand};
 use super::Format;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The machine's agent must be connected. While a workflow runs, it does not look.
+
+Examples:
+  landfall inspect node-1                          After a disk or a cable was changed
+  landfall inspect node-1 -o json                  One change a line")]
+pub(crate) struct Inspect {
+    /// A machine.
+    pub(crate) machine: String,
+    /// Output format (json: one change per line).
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Facts {
     #[command(subcommand)]
     pub(crate) what: FactsCommand,

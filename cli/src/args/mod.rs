@@ -16,7 +16,7 @@ use landfall_api::Digest;
 
 pub(crate) use crate::show::Output;
 pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History, Wait};
-pub(crate) use facts::{Facts, FactsCommand};
+pub(crate) use facts::{Facts, FactsCommand, Inspect};
 pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
 pub(crate) use runs::{
@@ -135,6 +135,8 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Show who changed a document, when and how.
     History(History),
+    /// Look at a machine again, and show which facts changed.
+    Inspect(Inspect),
     /// Compare the hardware of machines.
     Facts(Facts),
     /// Explain the fields of a document.

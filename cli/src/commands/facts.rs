@@ -1,9 +1,9 @@
-//! `landfall facts diff`: in what the hardware of two machines differs.
+//! `landfall facts diff`: in what the hardware of two machines differs. `landfall inspect`: what changed of one.
 
-use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
+use landfall_api::{Document, ErrorCode, Inspection, Kind, MachineFacts, Problem};
 use landfall_client::Client;
 
-use crate::args::{Facts, FactsCommand, Format};
+use crate::args::{Facts, FactsCommand, Format, Inspect};
 use crate::failure::Failure;
 use crate::output;
 use crate::output::Out;
@@ -23,6 +23,29 @@ pub(crate) async fn run(args: &Facts, client: &Client, out: &mut Out) -> Result<
             let mut columns = Columns::new(&["FACT", &args.machine, &args.other]);
             for difference in found {
                 columns.row(vec![difference.fact, or_dash(difference.one), or_dash(difference.other)]);
+            }
+            columns.print(out, true)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn inspect(args: &Inspect, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let answer = client.act(Kind::Machine, &args.machine, "inspect", None).await?;
+    let found: Inspection = serde_json::from_value(answer).map_err(|error| {
+        let what = format!("the coordinator's answer is not valid: {error}");
+        Failure::Problem(Box::new(Problem::new(ErrorCode::VersionSkew, what)))
+    })?;
+    match args.output {
+        Format::Json => found.changes.iter().try_for_each(|change| out.json_line(change))?,
+        Format::Yaml => out.yaml(&found.changes)?,
+        Format::Table | Format::Wide if found.changes.is_empty() => {
+            output::to_stderr("The hardware of the machine is as it was.");
+        }
+        Format::Table | Format::Wide => {
+            let mut columns = Columns::new(&["FACT", "WAS", "IS"]);
+            for change in found.changes {
+                columns.row(vec![change.fact, or_dash(change.before), or_dash(change.after)]);
             }
             columns.print(out, true)?;
         }

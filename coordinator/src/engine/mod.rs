@@ -7,7 +7,7 @@
 //!
 //! Its parts, from what the others use to what uses the others; each has its own state, and none uses one that comes later:
 //! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, assignments,
-//! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Documents`], [`Certificates`],
+//! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Inspections`], [`Documents`], [`Certificates`],
 //! [`Enrolments`], [`Boot`] and [`Upkeep`].
 
 mod alarms;
@@ -18,6 +18,7 @@ mod documents;
 mod enrolments;
 mod fleet;
 mod identities;
+mod inspections;
 mod removals;
 mod requests;
 mod secrets;
@@ -42,6 +43,7 @@ pub use certificates::{CertificateAuthority, Certificates, IssuedCertificate};
 pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
+pub use inspections::Inspections;
 pub use requests::Requests;
 pub use sessions::{Opened, Sessions};
 pub use source::{HttpSources, SourceChecker};
@@ -65,6 +67,7 @@ pub struct Engine {
     telemetry: Arc<Telemetry>,
     sessions: Arc<Sessions>,
     requests: Requests,
+    inspections: Arc<Inspections>,
     documents: Arc<Documents>,
     certificates: Arc<Certificates>,
     enrolments: Enrolments,
@@ -113,6 +116,7 @@ impl Engine {
             tokens.clone(),
             authority,
         );
+        let inspections = Arc::new(Inspections::new(fleet.clone()));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
                 fleet.clone(),
@@ -143,6 +147,7 @@ impl Engine {
             fleet,
             telemetry,
             requests,
+            inspections,
             certificates,
             enrolments,
         };
@@ -173,6 +178,11 @@ impl Engine {
     /// What a person asks of a machine or a workflow.
     pub const fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// Looks at machines that people asked for.
+    pub fn inspections(&self) -> &Inspections {
+        &self.inspections
     }
 
     /// Documents that people apply and delete.

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use jiff::Timestamp;
 use landfall_api::{
-    Authority, DeprovisionRequest, DetachResponse, Document, Machine, Preview, PreviewRequest, ProvisionRequest,
-    RenderRequest, RenderedList, Shared, WipeSpec, Workflow,
+    Authority, DeprovisionRequest, DetachResponse, Document, Inspection, Machine, Preview, PreviewRequest,
+    ProvisionRequest, RenderRequest, RenderedList, Shared, WipeSpec, Workflow,
 };
 
 use serde::Deserialize;
@@ -65,6 +65,12 @@ pub(super) async fn preview(
     JsonBody(request): JsonBody<PreviewRequest>,
 ) -> Result<Json<Preview>, Refusal> {
     Ok(Json(coordinator.engine.requests().preview(&machine, request).await?))
+}
+
+pub(super) async fn inspect(
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
+) -> Result<Json<Inspection>, Refusal> {
+    Ok(Json(coordinator.engine.inspections().inspect(&machine).await?))
 }
 
 pub(super) async fn detach(

@@ -28,6 +28,11 @@ impl Facts {
         self.waiting = Some(facts);
     }
 
+    /// Whether some are not written yet.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Those that are to be written now. Asked with every heartbeat as well, so that the newest are never left.
     pub(super) fn due(&mut self) -> Option<Box<MachineFacts>> {
         self.waiting.as_ref()?;

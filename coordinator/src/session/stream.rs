@@ -49,8 +49,17 @@ pub(super) async fn run(
     let epoch = opened.epoch;
     metrics().sessions_opened.add(1);
     let _counted = metrics().sessions.hold();
-    let mut session =
-        Session { engine: engine.clone(), turns, facts, certificate, machine, epoch, down, fenced: false };
+    let mut session = Session {
+        engine: engine.clone(),
+        turns,
+        facts,
+        certificate,
+        machine,
+        epoch,
+        down,
+        fenced: false,
+        looked: false,
+    };
     let why = match session.serve(opened, &mut up).await {
         Ok(why) => why,
         Err(problem) => {
@@ -155,6 +164,8 @@ struct Session {
     epoch: u64,
     down: Down,
     fenced: bool,
+    /// The disks of a look were reported, and its facts may not be written yet.
+    looked: bool,
 }
 
 /// Why a session ended without anybody's fault.
@@ -238,8 +249,12 @@ impl Session {
                     self.write_facts().await?;
                 }
                 ToCoordinator::Disks(report) => {
-                    let _turn = self.turns.acquire().await;
-                    Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
+                    {
+                        let _turn = self.turns.acquire().await;
+                        Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
+                    }
+                    self.looked = true;
+                    self.write_facts().await?;
                 }
                 ToCoordinator::Facts(facts) => {
                     self.facts.put(facts);
@@ -259,10 +274,14 @@ impl Session {
     }
 
     async fn write_facts(&mut self) -> Result<(), Problem> {
-        match self.facts.due() {
-            Some(facts) => Box::pin(self.engine.sessions().facts(self.machine, self.epoch, *facts)).await,
-            None => Ok(()),
+        if let Some(facts) = self.facts.due() {
+            Box::pin(self.engine.sessions().facts(self.machine, self.epoch, *facts)).await?;
         }
+        // The report of the disks follows the facts of the same look, which may have waited for their turn.
+        if !self.facts.is_waiting() && std::mem::take(&mut self.looked) {
+            self.engine.inspections().ended(self.machine);
+        }
+        Ok(())
     }
 
     /// Durable first, then acknowledged: the last of each attempt stands for all before it.

@@ -8,6 +8,7 @@ mod disk_full;
 mod flood;
 mod garbage;
 mod half_open;
+mod inspect;
 mod kill;
 mod local;
 mod operations;

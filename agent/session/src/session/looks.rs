@@ -20,7 +20,7 @@ pub(super) enum Look {
 }
 
 impl Runner {
-    /// Looks at the machine again whenever its disks changed, once all of them are known. Not while the agent holds a list:
+    /// Looks at the machine again whenever its disks changed or a person wants it, once all of them are known. Not while the agent holds a list:
     /// a look from before a write would contradict the receipt that the write reports.
     ///
     /// Other news is sent at once: it contradicts no receipt.
@@ -29,7 +29,10 @@ impl Runner {
         let mut facts = seen.facts.clone();
         loop {
             let mut others = Box::pin(async {
-                self.host.changed(&seen).await;
+                tokio::select! {
+                    () = self.host.changed(&seen) => {}
+                    () = self.shared.inspect.notified() => {}
+                }
                 self.until_free().await
             });
             let assigned = loop {

@@ -371,6 +371,10 @@ impl Open<'_> {
             ToAgent::Refused(refused) => Err(refusal(*refused)),
             ToAgent::Assign(assignment) => self.assignment(assignment),
             ToAgent::Check(list) => self.give(Instruction::Check(list)),
+            ToAgent::Inspect => {
+                self.runner.shared.inspect.notify_one();
+                Ok(())
+            }
             ToAgent::Ack(ack) => {
                 take_ack(self.runner, ack);
                 Ok(())

@@ -157,8 +157,6 @@ mod tests {
         assert_eq!(missing, []);
         // Six disks and six cards make 36 pairs; few rows more hold all others.
         assert!(rows.len() <= 45, "{} rows", rows.len());
-        for way in Way::ALL {
-            println!("{way:?}: {}", rows.iter().filter(|row| row.way == way).count());
-        }
+        rows.iter().for_each(|row| println!("{row:?}"));
     }
 }
