@@ -284,13 +284,13 @@ struct ThisMachine {
 
 impl ThisMachine {
     /// The receipts on these disks, and the disks with what is on them.
-    async fn read_disks(&self, disks: Vec<DiskFacts>) -> (OnDisks, Vec<DiskFacts>) {
+    async fn read_disks(&self, disks: Vec<DiskFacts>, health: bool) -> (OnDisks, Vec<DiskFacts>) {
         let (receipts, contents, mut filled) =
             (self.disks.receipts().clone(), self.disks.contents().clone(), disks.clone());
         let read = on_thread("receipts", move || {
             let found = receipts.on(&filled);
             let answers = |disk: &DiskFacts| !found.unreadable.iter().any(|unread| unread.disk == disk.id);
-            contents.fill(&mut filled, answers);
+            contents.fill(&mut filled, answers, health);
             (found, filled)
         });
         read.await.unwrap_or_else(|e| {
@@ -300,12 +300,13 @@ impl ThisMachine {
         })
     }
 
-    async fn see(&self) -> Seen {
+    /// With `health`, disks are asked for theirs too.
+    async fn see(&self, health: bool) -> Seen {
         let set = self.disks.set();
         let mut facts = gather(&self.neighbours).await;
         let mut found = OnDisks::default();
         if set.complete {
-            (found, facts.disks) = self.read_disks(facts.disks).await;
+            (found, facts.disks) = self.read_disks(facts.disks, health).await;
         }
         // What was found of a set that changed meanwhile is neither the old one nor the new one.
         let scanning = !set.complete || self.disks.set() != set;
@@ -320,7 +321,11 @@ impl ThisMachine {
 
 impl Host for ThisMachine {
     fn look(&self) -> Looking<'_> {
-        Box::pin(self.see())
+        Box::pin(self.see(true))
+    }
+    fn glance(&self) -> Looking<'_> {
+        // A disk that formats itself answers once it is done, and the kernel resets one that does not answer.
+        Box::pin(self.see(false))
     }
     fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
         Box::pin(self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation))

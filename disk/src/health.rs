@@ -1,7 +1,7 @@
 //! What a disk says of its own health: NVMe's SMART log, ATA's SMART, SCSI's informational exceptions. Nothing decides by it.
 //!
 //! Sources: NVM Express base specification 2.0, figure 207; ATA Command Set 4 (ACS-4), section 7.43; SCSI Primary Commands 5
-//! (SPC-5), section 7.3.10. ATA's attributes have no standard; the numbers used here are those that every vendor and smartmontools share.
+//! (SPC-5), section 7.3.10. ATA's attributes have no standard; the numbers used here are those that most vendors share, read as smartmontools does by default.
 
 use std::time::Duration;
 
@@ -12,8 +12,11 @@ use crate::commands::sense::without_fault;
 use crate::commands::{Commands, NvmeAdmin, Refused, Transfer};
 use crate::{DiskError, RealDevice, device_path};
 
-/// A disk that sleeps wakes up in that time.
-const ASK: Duration = Duration::from_secs(15);
+/// The kernel resets the controller of a disk that does not answer in that time, so it is the kernel's own for NVMe, and no less. Who asks
+/// does not wait for it.
+const ASK: Duration = Duration::from_secs(60);
+/// The vendor of a SATA disk behind a SAS adapter (SAT-4). Nothing else gets ATA's commands: some RAID controllers answer them badly.
+const TRANSLATED: &str = "ATA";
 const KELVIN: i16 = 273;
 
 /// What a disk says of its health; nothing if its kind says nothing, as a virtual disk. **Blocking**: a disk that hangs answers when the
@@ -27,16 +30,16 @@ pub fn read_health(disk: &DiskFacts) -> Result<Option<DiskHealth>, DiskError> {
     }
     let path = device_path(disk);
     let device = RealDevice::open_read_only(&path).map_err(|source| DiskError::Read { path, source })?;
-    Ok(health(&device, &disk.transport))
+    Ok(health(&device, &disk.transport, disk.vendor.trim()))
 }
 
 /// A disk that refuses a question says nothing of its health: it has no such command, or has it turned off.
-fn health(disk: &dyn Commands, transport: &str) -> Option<DiskHealth> {
+fn health(disk: &dyn Commands, transport: &str, vendor: &str) -> Option<DiskHealth> {
     let asked = match transport {
         "nvme" => nvme(disk),
         "sata" => ata(disk),
-        // A SATA disk behind a SAS adapter is a SCSI disk to the kernel, and answers both; its own words count.
-        _ => ata(disk).or_else(|_| scsi(disk)),
+        _ if vendor == TRANSLATED => ata(disk).or_else(|_| scsi(disk)),
+        _ => scsi(disk),
     };
     asked.inspect_err(|refused| tracing::debug!("the disk says nothing of its health: {refused}")).ok()
 }
@@ -103,8 +106,9 @@ fn ata(disk: &dyn Commands) -> Result<DiskHealth, Refused> {
         for entry in page[2..2 + 30 * 12].chunks_exact(12) {
             let raw = u32::from_le_bytes([entry[5], entry[6], entry[7], entry[8]]);
             match entry[0] {
-                9 => found.power_on_hours = Some(raw.into()),
-                194 => found.temperature_celsius = Some(i16::from(entry[5])),
+                // Some use the upper bytes for minutes.
+                9 => found.power_on_hours = Some((raw & 0xFF_FFFF).into()),
+                194 if entry[5] != 0 => found.temperature_celsius = Some(i16::from(entry[5].cast_signed())),
                 // Sectors that could not be read, and wait to be written.
                 197 => found.media_errors = Some(raw.into()),
                 _ => {}
@@ -119,8 +123,9 @@ fn scsi(disk: &dyn Commands) -> Result<DiskHealth, Refused> {
     const LOG_SENSE: u8 = 0x4D;
     const CUMULATIVE: u8 = 1 << 6;
     const EXCEPTIONS: u8 = 0x2F;
-    /// Additional sense code: failure prediction threshold exceeded.
+    /// Additional sense code: failure prediction threshold exceeded. With this qualifier it is a test.
     const PREDICTED: u8 = 0x5D;
+    const TEST: u8 = 0xFF;
     let mut page = [0; 64];
     let command = [LOG_SENSE, 0, CUMULATIVE | EXCEPTIONS, 0, 0, 0, 0, 0, page.len() as u8, 0];
     let end = disk.scsi(&command, Transfer::In(&mut page), ASK)?;
@@ -129,7 +134,7 @@ fn scsi(disk: &dyn Commands) -> Result<DiskHealth, Refused> {
         return Err(Refused::Answer("it has no log of informational exceptions".into()));
     }
     let (code, qualifier, celsius) = (page[8], page[9], page[10]);
-    let failing = code == PREDICTED;
+    let failing = code == PREDICTED && qualifier != TEST;
     Ok(DiskHealth {
         failing,
         reason: if failing {
@@ -154,12 +159,12 @@ mod tests {
         (log[1], log[2], log[5]) = (0x3B, 0x01, 103);
         log[128..132].copy_from_slice(&70_000_u32.to_le_bytes());
         log[160] = 9;
-        let well = health(&Scripted::with_health(&log), "nvme").unwrap();
+        let well = health(&Scripted::with_health(&log), "nvme", "").unwrap();
         let numbers = (well.used_percent, well.temperature_celsius, well.power_on_hours, well.media_errors);
         assert_eq!((well.failing, numbers), (false, (Some(103), Some(42), Some(70_000), Some(9))));
         for (warning, failing) in [(0b10, false), (0b1, true), (0b100, true), (0b1000, true), (0b1_0000, true)] {
             log[0] = warning;
-            let seen = health(&Scripted::with_health(&log), "nvme").unwrap();
+            let seen = health(&Scripted::with_health(&log), "nvme", "").unwrap();
             assert_eq!((seen.failing, seen.reason.is_empty()), (failing, !failing), "{warning:#b}");
         }
     }
@@ -174,23 +179,24 @@ mod tests {
             data[2 + 12 * at + 5..2 + 12 * at + 9].copy_from_slice(raw);
         }
         data[511] = data.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
-        let well = health(&Scripted::with_health(&data), "sata").unwrap();
+        let well = health(&Scripted::with_health(&data), "sata", "").unwrap();
         let numbers = (well.temperature_celsius, well.power_on_hours, well.media_errors);
         assert_eq!((well.failing, numbers), (false, (Some(35), Some(10_000), Some(8))));
         // Behind a SAS adapter.
-        let fails = health(&Scripted::with_health(&data).failing(), "scsi").unwrap();
+        let fails = health(&Scripted::with_health(&data).failing(), "scsi", "ATA").unwrap();
         assert!(fails.failing && !fails.reason.is_empty() && fails.power_on_hours == Some(10_000), "{fails:?}");
         data[100] = 1;
-        let broken = health(&Scripted::with_health(&data).failing(), "sata").unwrap();
+        let broken = health(&Scripted::with_health(&data).failing(), "sata", "").unwrap();
         assert!(broken.failing && broken.power_on_hours.is_none(), "data whose sum is wrong do not count: {broken:?}");
     }
 
     #[test]
     fn a_scsi_disk_predicts_its_failure() {
-        let page = |code: u8, celsius: u8| [0x2F, 0, 0, 8, 0, 0, 3, 4, code, 0x10, celsius, 0];
-        let well = health(&Scripted::with_exceptions(&page(0, 33)), "scsi").unwrap();
+        let of = |code: u8, qualifier: u8, celsius: u8| [0x2F, 0, 0, 8, 0, 0, 3, 4, code, qualifier, celsius, 0];
+        let page = |code, celsius| of(code, 0x10, celsius);
+        let well = health(&Scripted::with_exceptions(&page(0, 33)), "scsi", "SEAGATE").unwrap();
         assert_eq!((well.failing, well.temperature_celsius), (false, Some(33)));
-        let fails = health(&Scripted::with_exceptions(&page(0x5D, 0xFF)), "scsi").unwrap();
+        let fails = health(&Scripted::with_exceptions(&page(0x5D, 0xFF)), "scsi", "SEAGATE").unwrap();
         assert!(
             fails.failing && fails.reason.contains("0x5d/0x10") && fails.temperature_celsius.is_none(),
             "{fails:?}"
@@ -206,7 +212,7 @@ mod tests {
             (Scripted::scsi(&[]), "scsi"),
             (Scripted::default().silent(), "nvme"),
         ] {
-            assert_eq!(health(&disk, transport), None, "{disk:?}");
+            assert_eq!(health(&disk, transport, "ATA"), None, "{disk:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ const TRAILER: &str = "TRAILER!!!";
 /// A member's name longer than the kernel's PATH_MAX is a broken archive.
 const MAX_NAME: usize = 4096;
 
-/// A larger file is not kept, bytes: the longest index of modules has two million.
+/// What is kept of all files together, bytes: the longest index of modules has two million.
 const MAX_KEPT: u64 = 32 << 20;
 
 const S_IFMT: u32 = 0o170_000;
@@ -188,6 +188,7 @@ pub struct Member {
 pub fn list<R: Read>(mut input: R, keep: &[&str]) -> Result<Vec<Member>, CpioError> {
     let mut members = Vec::new();
     let mut offset = 0u64;
+    let mut room = MAX_KEPT;
     loop {
         let mut header = [0u8; HEADER];
         input.read_exact(&mut header)?;
@@ -210,7 +211,8 @@ pub fn list<R: Read>(mut input: R, keep: &[&str]) -> Result<Vec<Member>, CpioErr
         let padded = size.next_multiple_of(4);
         let mut content = Vec::new();
         let mut input = (&mut input).take(padded);
-        let kept = size <= MAX_KEPT && keep.iter().any(|name| path.rsplit('/').next() == Some(name));
+        let kept = size <= room && keep.iter().any(|name| path.rsplit('/').next() == Some(name));
+        room -= if kept { size } else { 0 };
         let read = if kept { input.read_to_end(&mut content)? as u64 } else { io::copy(&mut input, &mut io::sink())? };
         if read != padded {
             return Err(CpioError::Io(io::ErrorKind::UnexpectedEof.into()));

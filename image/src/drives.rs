@@ -36,7 +36,8 @@ pub enum Verdict {
     },
     /// The device had no driver when the facts were gathered, and the image has none.
     NoDriver,
-    /// The driver was built into the kernel that gathered the facts. Whether the image's kernel has it cannot be seen.
+    /// The facts name a driver and none of its modules: it was built into the kernel that gathered them, or an older agent did. Whether the
+    /// image has it cannot be seen.
     #[serde(rename_all = "camelCase")]
     Unknown {
         /// The driver's name.
@@ -64,10 +65,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// Whether a machine may be unable to reach its coordinator or its disks: the image cannot drive a storage or a network device.
+    /// Whether a machine may be unable to reach its coordinator or its disks: it is a storage or a network device that the image does not
+    /// drive, as far as can be seen.
     pub fn is_missed(&self) -> bool {
         let needed = ["storage", "network"].contains(&self.class.as_str());
-        needed && matches!(self.verdict, Verdict::Lacks { .. } | Verdict::NoDriver)
+        needed && !matches!(self.verdict, Verdict::Driven { .. })
     }
 }
 
@@ -78,7 +80,7 @@ impl Device {
 pub fn judge(source: &str, text: &str, image: &Carried<'_>) -> Result<Vec<Device>, String> {
     let index = ModuleIndex::parse("", image.aliases, "");
     if let Ok(facts) = serde_json::from_str::<MachineFacts>(text) {
-        return Ok(image.devices(&index, source, &facts).collect());
+        return some(source, image.devices(&index, source, &facts).collect());
     }
     let documents = Document::from_yaml_str(source, text)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
@@ -92,6 +94,16 @@ pub fn judge(source: &str, text: &str, image: &Carried<'_>) -> Result<Vec<Device
             format!("machine \"{name}\" in {source} has no facts; its agent sends them when it connects")
         })?;
         devices.extend(image.devices(&index, name, facts));
+    }
+    some(source, devices)
+}
+
+/// # Errors There is none.
+fn some(source: &str, devices: Vec<Device>) -> Result<Vec<Device>, String> {
+    if devices.is_empty() {
+        return Err(format!(
+            "{source} names no device on PCI or USB; Landfall cannot judge other buses, nor facts of an older agent"
+        ));
     }
     Ok(devices)
 }
@@ -120,6 +132,11 @@ impl Carried<'_> {
         if !lacking.is_empty() {
             return Verdict::Lacks { modules: lacking };
         }
+        // Of a device that has a driver it is what stands behind it, and has none.
+        let behind = if device.modalias.is_empty() { Vec::new() } else { index.for_device(&device.modalias) };
+        if !device.driver.is_empty() && !device.modalias.is_empty() && behind.is_empty() {
+            return Verdict::NoDriver;
+        }
         if !device.modules.is_empty() {
             return Verdict::Driven { by: device.modules.clone() };
         }
@@ -127,11 +144,10 @@ impl Carried<'_> {
             let driver = device.driver.clone();
             return if self.has(&driver) { Verdict::Driven { by: vec![driver] } } else { Verdict::Unknown { driver } };
         }
-        let found = index.for_device(&device.modalias);
-        if found.is_empty() {
+        if behind.is_empty() {
             return Verdict::NoDriver;
         }
-        Verdict::Driven { by: found.iter().map(|module| module.as_str().to_owned()).collect() }
+        Verdict::Driven { by: behind.iter().map(|module| module.as_str().to_owned()).collect() }
     }
 }
 
@@ -194,7 +210,8 @@ status:
                 false,
             ),
             (device("storage", "virtio-pci", &[], ""), by(&["virtio-pci"]), false),
-            (device("storage", "nvme", &[], ""), Verdict::Unknown { driver: "nvme".into() }, false),
+            (device("storage", "nvme", &[], ""), Verdict::Unknown { driver: "nvme".into() }, true),
+            (device("network", "virtio-pci", &["virtio_pci"], "virtio:d1v1"), Verdict::NoDriver, true),
             (device("network", "", &[], "pci:v8086d10d3"), by(&["e1000e"]), false),
             (device("network", "", &[], "pci:v1d0fdec20"), Verdict::NoDriver, true),
             (device("display", "", &[], "pci:v10de"), Verdict::NoDriver, false),
@@ -221,7 +238,10 @@ status:
     fn files_without_facts_are_refused_with_the_reason() {
         let secret = "apiVersion: landfall.dev/v1alpha1\nkind: Secret\nmetadata: {name: a}\nspec: {data: {b: c}}\n";
         let bare = MACHINE.replace("  facts: FACTS\n", "");
-        for (text, reason) in [(bare.as_str(), "has no facts"), (secret, "no machine"), ("{", "node.yaml")] {
+        let empty = machine(Vec::new());
+        for (text, reason) in
+            [(bare.as_str(), "has no facts"), (empty.as_str(), "no device"), (secret, "no machine"), ("{", "node.yaml")]
+        {
             let error = judged(text).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }

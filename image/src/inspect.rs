@@ -21,7 +21,7 @@ const BUILTIN: &str = "modules.builtin";
 /// Which module drives which device.
 const ALIASES: &str = "modules.alias";
 /// A larger EFI program is not read: firmware and the format have 4 GiB.
-const MAX_UKI: u64 = 4 << 30;
+const MAX_UKI: u64 = (4 << 30) - 1;
 /// How much of a disk's beginning is kept: the partition table of either sector size lies within.
 const HEAD: u64 = 1 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -193,7 +193,10 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
     let mut file = io::BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
     if file.fill_buf().map_err(io)?.starts_with(b"MZ") {
         let mut program = Vec::new();
-        file.take(MAX_UKI).read_to_end(&mut program).map_err(io)?;
+        file.take(MAX_UKI + 1).read_to_end(&mut program).map_err(io)?;
+        if program.len() as u64 > MAX_UKI {
+            return Err(InspectError::Unknown(path.to_owned()));
+        }
         return uki(path, &program);
     }
     content(path, file)
@@ -203,18 +206,18 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
 fn uki(path: &Path, program: &[u8]) -> Result<Report, InspectError> {
     let unknown = || InspectError::Unknown(path.to_owned());
     let headers = Headers::read(program).ok_or_else(unknown)?;
-    let sections: BTreeMap<String, &[u8]> = headers
-        .each(program)
-        .filter_map(|section| {
-            let (name, at, stored, used) = section?;
-            // What is stored is filled up to a multiple of the file's alignment.
-            let (at, size) = (at as usize, if used == 0 { stored } else { stored.min(used) });
-            Some((name, program.get(at..at.checked_add(size as usize)?)?))
-        })
-        .collect();
+    let mut sections = BTreeMap::new();
+    for section in headers.each(program) {
+        let (name, at, stored, used) = section.ok_or_else(unknown)?;
+        // What is stored is filled up to a multiple of the file's alignment.
+        let (at, size) = (at as usize, if used == 0 { stored } else { stored.min(used) } as usize);
+        let bytes = at.checked_add(size).and_then(|end| program.get(at..end)).ok_or_else(unknown)?;
+        // Where a name repeats, the first is of the profile that starts by itself.
+        sections.entry(printable(&name)).or_insert(bytes);
+    }
     let text = |name: &str| {
         let bytes = sections.get(name).copied().unwrap_or_default();
-        String::from_utf8_lossy(bytes).trim_matches([' ', '\n', '\0']).to_owned()
+        printable(String::from_utf8_lossy(bytes).trim_matches([' ', '\n', '\0']))
     };
     let initramfs = content(path, *sections.get(".initrd").ok_or_else(unknown)?)?;
     let mut whole = Hashing::new(io::sink());
@@ -228,6 +231,11 @@ fn uki(path: &Path, program: &[u8]) -> Result<Report, InspectError> {
         sections: sections.into_keys().collect(),
         initramfs,
     })))
+}
+
+/// A foreign file's text without what a terminal obeys.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn content(path: &Path, input: impl Read) -> Result<Report, InspectError> {

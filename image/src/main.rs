@@ -465,7 +465,8 @@ fn show(args: &InspectArgs) -> anyhow::Result<()> {
     let missed = devices.iter().filter(|device| device.is_missed()).count();
     if missed > 0 {
         bail!(
-            "{} cannot drive {missed} storage or network devices of {}; add their drivers with --module, or use --profile server",
+            "{} does not drive, or is not known to drive, {missed} storage or network devices of {}; add their drivers with --module, or use \
+             --profile server",
             args.file.display(),
             facts.display()
         );

@@ -78,7 +78,9 @@ pub(crate) fn devices(out: &mut impl Write, devices: &[Device]) -> io::Result<()
             Verdict::Lacks { modules } => format!("NOT DRIVEN: the image lacks {}", modules.join(", ")),
             Verdict::NoDriver => "NOT DRIVEN: the image has no driver for it, nor had the machine".to_owned(),
             Verdict::Unknown { driver } => {
-                format!("not known: {driver} was built into the kernel that gathered the facts")
+                format!(
+                    "NOT KNOWN: the facts name no module of {driver}; it was built in, or an older agent gathered them"
+                )
             }
         };
         writeln!(out, "{machine}  {bus} {address:<12} {id}  {class:<13} {verdict}")?;

@@ -54,6 +54,10 @@ pub trait Host: Send + Sync + 'static {
     /// Looks at the machine: for each hello, and again after [`Host::changed`]. Ends in bounded time, also where a disk
     /// hangs.
     fn look(&self) -> Looking<'_>;
+    /// The same while the agent works on a list: without questions that a busy disk answers late.
+    fn glance(&self) -> Looking<'_> {
+        self.look()
+    }
     /// Waits until the disks are others than `seen` says, or are all known where `seen` says that the buses are still being
     /// scanned. Pending for ever where the disks never change.
     fn changed<'a>(&'a self, _seen: &'a Seen) -> Changing<'a> {

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Something is to be sent, or the running action changed.
     pub(crate) wake: Notify,
-    /// A person wants another look at the machine.
+    /// There is one more of [`State::inspections`].
     pub(crate) inspect: Notify,
     pub(crate) unacked: watch::Sender<usize>,
     pub(crate) connection: watch::Sender<Connection>,
@@ -63,12 +63,25 @@ pub(crate) struct State {
     pub(crate) assigned: u64,
     /// Answers to checks of lists that are to be sent; a lost one is not sent again, since who asked waits for a minute only.
     pub(crate) checked: VecDeque<(Uuid, Option<Box<Problem>>)>,
+    /// Looks at the machine that people wait for.
+    pub(crate) inspections: Vec<Uuid>,
     /// 0 before the first welcome.
     pub(crate) epoch: u64,
     pub(crate) fenced: bool,
 }
 
+/// Looks that may be waited for; a coordinator asks for one a person.
+const INSPECTIONS: usize = 64;
+
 impl State {
+    /// A person waits for another look. The oldest of too many is left unanswered.
+    pub(crate) fn inspect(&mut self, uid: Uuid) {
+        if self.inspections.len() >= INSPECTIONS {
+            self.inspections.remove(0);
+        }
+        self.inspections.push(uid);
+    }
+
     /// Whether this agent no longer acts on the machine.
     pub(crate) fn is_still(&self) -> bool {
         self.running.is_empty() && self.stuck == 0
@@ -105,6 +118,7 @@ impl Shared {
                 holds: None,
                 assigned: 0,
                 checked: VecDeque::new(),
+                inspections: Vec::new(),
                 epoch: 0,
                 fenced: false,
             }),

@@ -22,6 +22,13 @@ const ROOM: usize = 128 << 10;
 type Read = dyn Fn(&Path) -> Result<DiskContents, DiskError> + Send + Sync;
 type Ask = dyn Fn(&DiskFacts) -> Result<Option<DiskHealth>, DiskError> + Send + Sync;
 
+/// What a disk is asked. The contents of all disks come first: people decide by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Question {
+    Contents,
+    Health,
+}
+
 /// One answer of a disk's.
 enum Answer {
     Contents(DiskContents),
@@ -35,8 +42,8 @@ pub(crate) struct Contents {
     ask: Arc<Ask>,
     limit: Duration,
     room: usize,
-    /// Devices that are being read.
-    busy: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// What is being asked of which device.
+    busy: Arc<Mutex<BTreeSet<(Question, PathBuf)>>>,
 }
 
 impl Contents {
@@ -53,22 +60,28 @@ impl Contents {
         Self { read: Arc::new(read), ask: Arc::new(ask), limit, room, busy: Arc::default() }
     }
 
-    /// Fills in what is on those of these disks that are `wanted`, and their health. Blocking, for 5 s at most; what is not known by then
-    /// stays absent.
-    pub(crate) fn fill(&self, disks: &mut [DiskFacts], wanted: impl Fn(&DiskFacts) -> bool) {
-        let chosen = disks.iter().cloned().enumerate().filter(|(_, disk)| wanted(disk));
-        let queue: VecDeque<_> = chosen.filter(|(_, disk)| !self.busy().contains(&device_path(disk))).collect();
+    /// Fills in what is on those of these disks that are `wanted`, and with `health` what they say of it. Blocking, for 5 s at most; what
+    /// is not known by then stays absent.
+    pub(crate) fn fill(&self, disks: &mut [DiskFacts], wanted: impl Fn(&DiskFacts) -> bool, health: bool) {
+        let chosen: Vec<_> = disks.iter().cloned().enumerate().filter(|(_, disk)| wanted(disk)).collect();
+        let questions = [Some(Question::Contents), health.then_some(Question::Health)].into_iter().flatten();
+        let queue: VecDeque<_> = questions
+            .flat_map(|question| chosen.iter().cloned().map(move |(at, disk)| (at, question, disk)))
+            .filter(|(_, question, disk)| !self.busy().contains(&(*question, device_path(disk))))
+            .collect();
         let queue = Arc::new(Mutex::new(queue));
         let (tell, answers) = mpsc::channel();
         for _ in 0..AT_ONCE {
             let (contents, queue, tell) = (self.clone(), queue.clone(), tell.clone());
             let work = move || {
-                while let Some((at, disk, path)) = contents.next(&queue) {
+                while let Some((at, question, disk, path)) = contents.next(&queue) {
+                    let answer = match question {
+                        Question::Contents => (contents.read)(&path).map(Answer::Contents),
+                        Question::Health => (contents.ask)(&disk).map(Answer::Health),
+                    };
+                    contents.busy().remove(&(question, path));
                     // The one that asked may have stopped waiting; then nothing more is read.
-                    let heard = tell.send((at, (contents.read)(&path).map(Answer::Contents))).is_ok()
-                        && tell.send((at, (contents.ask)(&disk).map(Answer::Health))).is_ok();
-                    contents.busy().remove(&path);
-                    if !heard {
+                    if tell.send((at, answer)).is_err() {
                         break;
                     }
                 }
@@ -95,14 +108,22 @@ impl Contents {
         }
     }
 
-    fn next(&self, queue: &Mutex<VecDeque<(usize, DiskFacts)>>) -> Option<(usize, DiskFacts, PathBuf)> {
-        let (at, disk) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-        let path = device_path(&disk);
-        self.busy().insert(path.clone());
-        Some((at, disk, path))
+    fn next(
+        &self, queue: &Mutex<VecDeque<(usize, Question, DiskFacts)>>,
+    ) -> Option<(usize, Question, DiskFacts, PathBuf)> {
+        let (at, question, disk, path) = loop {
+            let (at, question, disk) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+            let path = device_path(&disk);
+            // A disk that does not let itself be read is asked nothing else.
+            if !self.busy().contains(&(Question::Contents, path.clone())) {
+                break (at, question, disk, path);
+            }
+        };
+        self.busy().insert((question, path.clone()));
+        Some((at, question, disk, path))
     }
 
-    fn busy(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    fn busy(&self) -> MutexGuard<'_, BTreeSet<(Question, PathBuf)>> {
         // Every statement leaves the set consistent.
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,14 +184,14 @@ mod tests {
         };
         let contents = Contents::with(read, ask, Duration::from_secs(2), ROOM);
         let mut found = disks(&["hangs", "fails", "vda", "vdb", "vdc", "vdd", "left"]);
-        contents.fill(&mut found, |disk| disk.id.name != "left");
+        contents.fill(&mut found, |disk| disk.id.name != "left", true);
         assert_eq!(known(&found), ["vda", "vdb", "vdc", "vdd"]);
         let health: Vec<_> =
             found.iter().filter_map(|disk| Some((&*disk.id.name, disk.health.as_ref()?.failing))).collect();
         assert_eq!(health, [("fails", false), ("vda", false), ("vdc", true), ("vdd", false)]);
         // A second look does not wait for it.
         let begun = Instant::now();
-        contents.fill(&mut found, |_| true);
+        contents.fill(&mut found, |_| true, true);
         assert!(begun.elapsed() < Duration::from_secs(2) && known(&found).contains(&"left"));
         drop((release, release_asked));
     }
@@ -179,7 +200,7 @@ mod tests {
     fn contents_that_exceed_their_room_are_left_out() {
         let contents = Contents::with(|_: &Path| Ok(some()), |_| Ok(None), Duration::from_secs(60), 200);
         let mut found = disks(&["vda", "vdb", "vdc"]);
-        contents.fill(&mut found, |_| true);
+        contents.fill(&mut found, |_| true, true);
         let size = serde_json::to_string(&found[0].contents).unwrap().len();
         assert!(known(&found).len() == 200 / size && 200 / size < 3, "{size}");
     }

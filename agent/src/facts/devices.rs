@@ -35,13 +35,17 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         (0x08, 0x05) => "storage",
         (0x09, _) => "input",
         (0x0b | 0x40, _) => "processor",
+        // Fibre Channel; InfiniBand.
+        (0x0c, 0x04) => "storage",
+        (0x0c, 0x06) => "network",
         (0x0c, _) => "serial bus",
         (0x0d, _) => "wireless",
         (0x10, _) => "encryption",
         (0x12, _) => "accelerator",
         _ => "other",
     };
-    let behind = children(path).into_iter().filter(|one| name_of(one).starts_with("virtio"));
+    let behind: Vec<_> = children(path).into_iter().filter(|one| name_of(one).starts_with("virtio")).collect();
+    let idle = behind.iter().find(|one| link_name(&one.join("driver")).is_empty());
     let subsystem = [id(&path.join("subsystem_vendor")), id(&path.join("subsystem_device"))];
     Some(DeviceFacts {
         bus: "pci".into(),
@@ -52,8 +56,8 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         // Zeroes where it has none.
         subsystem: if subsystem.iter().any(|id| id != "0000") { subsystem.join(":") } else { String::new() },
         name: String::new(),
-        modalias: modalias(path, &driver),
-        modules: modules([path.to_owned()].into_iter().chain(behind)),
+        modalias: idle.filter(|_| !driver.is_empty()).map_or_else(|| modalias(path, &driver), |one| modalias(one, "")),
+        modules: modules([path.to_owned()].into_iter().chain(behind.iter().cloned())),
         driver,
     })
 }
@@ -76,7 +80,9 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
         class => class,
     };
     // Codes of usb.org's list of defined classes.
+    let is_port = interfaces.iter().any(|one| one.join("net").exists());
     let word = match class {
+        _ if is_port => "network",
         0x01 | 0x0e | 0x10 => "multimedia",
         0x02 | 0x0a => "communication",
         0x03 => "input",

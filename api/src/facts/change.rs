@@ -135,8 +135,13 @@ fn each<'v>(
         let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
-            // Only another neighbour is a change: a switch may start or stop to announce itself. A disk may not answer in time.
-            (None, _) | (_, None) if ["nics.neighbour", "disks.health"].contains(&kind.as_str()) => {}
+            // Only another neighbour is a change: a switch may start or stop to announce itself.
+            (None, _) | (_, None) if kind == "nics.neighbour" => {}
+            // A disk may not answer in time; that it fails is a change all the same.
+            (None, Some(health)) if kind == "disks.health" && health.get("failing") == Some(&Value::Bool(true)) => {
+                say(join(&path, "failing"), String::new(), "true".to_owned());
+            }
+            _ if kind == "disks.health" => {}
             (a, b) if !varies(&kind) => say(path, a.map(text).unwrap_or_default(), b.map(text).unwrap_or_default()),
             _ => {}
         }
@@ -262,6 +267,11 @@ mod tests {
         after.disks[0].health = health(true, 2);
         let changed: Vec<_> = before.changes(&after, Timestamp::UNIX_EPOCH).into_iter().map(|one| one.fact).collect();
         assert_eq!(changed, ["disks[D1].health.failing", "disks[D1].health.reason"]);
+        let first = said(|f| f.disks[0].health = health(true, 1));
+        assert_eq!(first, [["disks[D1].health.failing", "", "true"].map(str::to_owned)]);
+        let mut silent = facts();
+        silent.keep_unanswered(&after);
+        assert_eq!(silent.disks[0].health, health(true, 2), "a disk that did not answer is as it was");
     }
 
     #[test]
@@ -317,7 +327,7 @@ mod tests {
             (false, None, Some("1"), 0),
         ] {
             let (before, mut after) = (at(true, Some("1")), at(carrier, port));
-            after.keep_neighbours(&before);
+            after.keep_unanswered(&before);
             let shown = after.nics[0].neighbour.as_ref().map(|neighbour| neighbour.port.as_str());
             assert_eq!((shown, before.changes(&after, Timestamp::UNIX_EPOCH).len()), (known, changes));
         }

@@ -86,10 +86,10 @@ pub struct DeviceFacts {
     /// The driver that it has; empty without one.
     #[serde(default)]
     pub driver: String,
-    /// The kernel modules that are its driver and the driver of a virtio device behind it; without those that the kernel has built in.
+    /// The kernel modules that are its driver and the driver of a virtio device behind it; without most that the kernel has built in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
-    /// Of a device without a driver, what the kernel looks for one by (its modalias).
+    /// Of a device without a driver, what the kernel looks for one by (its modalias); or that of the virtio device behind it, if that has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub modalias: String,
 }

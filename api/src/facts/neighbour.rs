@@ -33,9 +33,17 @@ pub struct Neighbour {
 }
 
 impl MachineFacts {
-    /// Takes over the neighbours of `before`: a port is where it was until it hears of another, also while it has no link; and a switch
-    /// announces itself every half minute only.
-    pub fn keep_neighbours(&mut self, before: &Self) {
+    /// Takes over from `before` what this look had no answer for: neighbours, and disks' health.
+    pub fn keep_unanswered(&mut self, before: &Self) {
+        self.keep_neighbours(before);
+        for disk in self.disks.iter_mut().filter(|disk| disk.health.is_none()) {
+            let same = before.disks.iter().find(|known| known.id.same_disk(&disk.id));
+            disk.health = same.and_then(|known| known.health.clone());
+        }
+    }
+
+    /// A port is where it was until it hears of another, also while it has no link; and a switch announces itself every half minute only.
+    fn keep_neighbours(&mut self, before: &Self) {
         for nic in self.nics.iter_mut().filter(|nic| nic.neighbour.is_none()) {
             let same = before.nics.iter().find(|known| known.mac == nic.mac);
             nic.neighbour = same.and_then(|known| known.neighbour.clone());

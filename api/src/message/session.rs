@@ -20,7 +20,7 @@ pub enum ToCoordinator {
     Heartbeat(Vitals),
     /// One numbered fact about an action.
     Event(EventRecord),
-    /// The answer to [`ToAgent::Check`].
+    /// The answer to [`ToAgent::Check`], or to [`ToAgent::Inspect`].
     Checked {
         /// The workflow uid of the list.
         list_uid: Uuid,
@@ -54,8 +54,8 @@ pub enum ToAgent {
     Assign(Box<Assignment>),
     /// Would this list begin to write? Its workflow uid names the question, and no workflow; its lease means nothing.
     Check(Box<Assignment>),
-    /// Look at the machine again, and report facts, then disks.
-    Inspect,
+    /// Look at the machine again; [`ToCoordinator::Checked`] with this uid follows the facts.
+    Inspect(Uuid),
     /// Events are on stable storage.
     Ack(Ack),
     /// Act on for so long.

@@ -1,14 +1,14 @@
 //! Another look at a machine, on demand: its agent reports facts and disks anew.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use landfall_api::message::ToAgent;
 use landfall_api::{ErrorCode, Inspection, Problem};
 use landfall_machine::Session;
 use landfall_proto::revision::INSPECT;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -20,8 +20,17 @@ const LIMIT: Duration = Duration::from_secs(45);
 /// Looks at machines that people asked for.
 pub struct Inspections {
     fleet: Arc<Fleet>,
-    /// Who waits for a look, by the machine's uid: as many as requests are under way.
-    waiting: Mutex<HashMap<Uuid, watch::Sender<()>>>,
+    /// Who waits, by the inspection's uid, with the machine's: as many as requests are under way.
+    waiting: Mutex<HashMap<Uuid, (Uuid, oneshot::Sender<()>)>>,
+}
+
+/// One who waits; forgotten when dropped.
+struct Waiting<'a>(&'a Inspections, Uuid);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting().remove(&self.1);
+    }
 }
 
 impl Inspections {
@@ -29,18 +38,19 @@ impl Inspections {
         Self { fleet, waiting: Mutex::default() }
     }
 
-    fn wait(&self, machine: Uuid) -> watch::Receiver<()> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those whose last receiver has gone are forgotten here.
-        waiting.retain(|_, tell| tell.receiver_count() > 0);
-        waiting.entry(machine).or_default().subscribe()
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Uuid, (Uuid, oneshot::Sender<()>)>> {
+        // Every statement leaves the map consistent.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The facts and disks of a look that ended are stored.
-    pub fn ended(&self, machine: Uuid) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&machine);
-        if let Some(tell) = waiting {
-            tell.send_replace(());
+    /// The facts of this look are stored. One that no person waits for any more, or of another machine, does not count.
+    pub fn ended(&self, machine: Uuid, inspection: Uuid) {
+        let mut waiting = self.waiting();
+        if waiting.get(&inspection).is_some_and(|(asked, _)| *asked == machine)
+            && let Some((_, tell)) = waiting.remove(&inspection)
+        {
+            // The person has gone.
+            let _ = tell.send(());
         }
     }
 
@@ -57,7 +67,10 @@ impl Inspections {
                 .hint("netboot the machine; landfall get machines shows which are connected")
         };
         let uid = machine.metadata.uid.ok_or_else(absent)?;
-        let (asked, mut looked) = {
+        let inspection = Uuid::new_v4();
+        let (tell, looked) = oneshot::channel();
+        let _waiting = Waiting(self, inspection);
+        let asked = {
             let mut live = self.fleet.machines().lock(uid).await;
             if !live.is_connected() {
                 return Err(absent());
@@ -66,11 +79,14 @@ impl Inspections {
                 let what = format!("the agent of machine \"{name}\" is of an older release");
                 return Err(of(ErrorCode::VersionSkew, what).hint("netboot the machine again"));
             }
-            let looked = self.wait(uid);
-            live.send(ToAgent::Inspect);
-            (self.fleet.now(), looked)
+            self.waiting().insert(inspection, (uid, tell));
+            live.send(ToAgent::Inspect(inspection));
+            self.fleet.now()
         };
-        if !matches!(timeout(LIMIT, looked.changed()).await, Ok(Ok(()))) {
+        if !matches!(timeout(LIMIT, looked).await, Ok(Ok(()))) {
+            if !self.fleet.machines().lock(uid).await.is_connected() {
+                return Err(absent());
+            }
             let what = format!("the agent of machine \"{name}\" did not report within {} s", LIMIT.as_secs());
             let hint = "while a workflow runs on the machine, its agent looks once the workflow has ended";
             return Err(of(ErrorCode::Timeout, what).hint(hint));

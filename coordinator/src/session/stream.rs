@@ -26,6 +26,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(30);
 const DEAD_AFTER: u32 = 12;
 /// Events made durable together.
 const GROUP: usize = 64;
+/// Answers that may wait for facts: more than people ask for at once.
+const ANSWERS: usize = 16;
 /// Sessions whose hello or events are worked on at once: as many as one commit takes. The others wait with their message
 /// in hand, and not with copies of their documents: after an outage everybody comes at the same moment.
 pub(super) const TURNS: usize = 256;
@@ -58,7 +60,7 @@ pub(super) async fn run(
         epoch,
         down,
         fenced: false,
-        looked: false,
+        answers: Vec::new(),
     };
     let why = match session.serve(opened, &mut up).await {
         Ok(why) => why,
@@ -164,8 +166,8 @@ struct Session {
     epoch: u64,
     down: Down,
     fenced: bool,
-    /// The disks of a look were reported, and its facts may not be written yet.
-    looked: bool,
+    /// Answers to checks and inspections that are not passed on yet.
+    answers: Vec<(Uuid, Option<Problem>)>,
 }
 
 /// Why a session ended without anybody's fault.
@@ -249,19 +251,16 @@ impl Session {
                     self.write_facts().await?;
                 }
                 ToCoordinator::Disks(report) => {
-                    {
-                        let _turn = self.turns.acquire().await;
-                        Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
-                    }
-                    self.looked = true;
-                    self.write_facts().await?;
+                    let _turn = self.turns.acquire().await;
+                    Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
                 }
                 ToCoordinator::Facts(facts) => {
                     self.facts.put(facts);
                     self.write_facts().await?;
                 }
                 ToCoordinator::Checked { list_uid, problem } => {
-                    self.engine.requests().checked(self.machine, list_uid, problem.map(|problem| *problem));
+                    self.answers.push((list_uid, problem.map(|problem| *problem)));
+                    self.write_facts().await?;
                 }
                 ToCoordinator::FenceAck { epoch } => {
                     self.engine.sessions().fence_acknowledged(self.machine, epoch).await?;
@@ -277,9 +276,12 @@ impl Session {
         if let Some(facts) = self.facts.due() {
             Box::pin(self.engine.sessions().facts(self.machine, self.epoch, *facts)).await?;
         }
-        // The report of the disks follows the facts of the same look, which may have waited for their turn.
-        if !self.facts.is_waiting() && std::mem::take(&mut self.looked) {
-            self.engine.inspections().ended(self.machine);
+        // An answer follows the facts that it speaks of, which may wait for their turn.
+        if !self.facts.is_waiting() || self.answers.len() >= ANSWERS {
+            for (uid, problem) in self.answers.drain(..) {
+                self.engine.inspections().ended(self.machine, uid);
+                self.engine.requests().checked(self.machine, uid, problem);
+            }
         }
         Ok(())
     }

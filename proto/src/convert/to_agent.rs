@@ -14,7 +14,7 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
             Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
             Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
             Down::Check(wire) => Self::Check(Box::new(one::from("check.list", wire.list)?)),
-            Down::Inspect(v1::Inspect {}) => Self::Inspect,
+            Down::Inspect(wire) => Self::Inspect(parsed::from("inspect.uid", wire.uid)?),
             Down::Ack(wire) => Self::Ack(wire.try_into().within("ack")?),
             Down::LeaseRenewal(wire) => Self::LeaseRenewal {
                 epoch: wire.epoch,
@@ -42,7 +42,7 @@ impl From<ToAgent> for v1::SessionResponse {
             ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
             ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
             ToAgent::Check(list) => Down::Check(v1::Check { list: one::to(*list) }),
-            ToAgent::Inspect => Down::Inspect(v1::Inspect {}),
+            ToAgent::Inspect(uid) => Down::Inspect(v1::Inspect { uid: uid.to_string() }),
             ToAgent::Ack(ack) => Down::Ack(ack.into()),
             ToAgent::LeaseRenewal { epoch, lease, counts_from } => Down::LeaseRenewal(v1::LeaseRenewal {
                 epoch,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_request_to_look_again_is_kept() {
-        survives::<v1::SessionResponse, _>(ToAgent::Inspect);
+        survives::<v1::SessionResponse, _>(ToAgent::Inspect(uuid::Uuid::from_u128(1)));
     }
 
     #[test]

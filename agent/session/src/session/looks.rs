@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use landfall_api::MachineFacts;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use super::{Runner, Seen};
 
@@ -14,7 +15,12 @@ const HELD_POLL: Duration = Duration::from_secs(1);
 /// What a later look found.
 pub(super) enum Look {
     /// Disks, and all facts.
-    Whole(Seen),
+    Whole {
+        /// What was seen.
+        seen: Seen,
+        /// The inspections that it answers.
+        answers: Vec<Uuid>,
+    },
     /// Facts alone.
     News(MachineFacts),
 }
@@ -31,7 +37,8 @@ impl Runner {
             let mut others = Box::pin(async {
                 tokio::select! {
                     () = self.host.changed(&seen) => {}
-                    () = self.shared.inspect.notified() => {}
+                    // Those of a machine whose buses are being scanned are answered once all its disks are known.
+                    () = self.asked(), if !seen.scanning => {}
                 }
                 self.until_free().await
             });
@@ -47,6 +54,7 @@ impl Runner {
                 }
             };
             drop(others);
+            let answers = self.shared.lock().inspections.clone();
             let now = self.host.look().await;
             if self.shared.lock().assigned != assigned {
                 continue;
@@ -54,9 +62,16 @@ impl Runner {
             let complete = !now.scanning;
             facts = now.facts.clone();
             seen = now;
-            if complete && looks.send(Look::Whole(seen.clone())).await.is_err() {
+            if complete && looks.send(Look::Whole { seen: seen.clone(), answers }).await.is_err() {
                 return std::future::pending().await;
             }
+        }
+    }
+
+    /// Waits until a person wants a look.
+    async fn asked(&self) {
+        while self.shared.lock().inspections.is_empty() {
+            self.shared.inspect.notified().await;
         }
     }
 

@@ -123,7 +123,8 @@ impl Runner {
 
     async fn open<'a>(&'a self, credentials: &Credentials, agent: &'a Instructions) -> Result<Opened<'a>, Outcome> {
         let target = &self.config.target;
-        let seen = self.host.look().await;
+        let works = self.shared.lock().holds.is_some();
+        let seen = if works { self.host.glance() } else { self.host.look() }.await;
         let hello = self.hello(&seen);
         let channel = connect(&*self.world.dial, target, Validity::Now, Some(credentials)).await.map_err(|error| {
             let problem = error.to_problem(target);
@@ -261,9 +262,12 @@ impl Open<'_> {
                 }
                 _ = beat.tick() => self.heartbeat_due = true,
                 Some(look) = self.looks.recv() => match look {
-                    Look::Whole(seen) => {
+                    Look::Whole { seen, answers } => {
                         self.facts = Some(Box::new(seen.facts));
                         self.report = Some(seen.disks);
+                        let mut state = self.runner.shared.lock();
+                        state.inspections.retain(|uid| !answers.contains(uid));
+                        state.checked.extend(answers.into_iter().map(|uid| (uid, None)));
                     }
                     Look::News(facts) => self.facts = Some(Box::new(facts)),
                 },
@@ -371,7 +375,8 @@ impl Open<'_> {
             ToAgent::Refused(refused) => Err(refusal(*refused)),
             ToAgent::Assign(assignment) => self.assignment(assignment),
             ToAgent::Check(list) => self.give(Instruction::Check(list)),
-            ToAgent::Inspect => {
+            ToAgent::Inspect(uid) => {
+                self.runner.shared.lock().inspect(uid);
                 self.runner.shared.inspect.notify_one();
                 Ok(())
             }

@@ -166,7 +166,7 @@ impl Sessions {
             .mutate_machine(&name, |machine| {
                 let (status, mut facts) = (machine.status.get_or_insert_default(), facts.clone());
                 if let Some(before) = &status.facts {
-                    facts.keep_neighbours(before);
+                    facts.keep_unanswered(before);
                 }
                 let changes = status.facts.as_ref().map(|before| before.changes(&facts, now)).unwrap_or_default();
                 keep_changes(&mut status.fact_changes, changes);

@@ -25,9 +25,16 @@ async fn an_inspection_answers_what_changed() {
     report(1).await;
     for (memory, changes) in [(1, 0), (2, 1)] {
         let looks = async {
-            while agent.opened.to_agent.recv().await.unwrap() != ToAgent::Inspect {}
+            let uid = loop {
+                if let ToAgent::Inspect(uid) = agent.opened.to_agent.recv().await.unwrap() {
+                    break uid;
+                }
+            };
+            // Another machine has no say, and another look answers nothing.
+            world.engine.inspections().ended(Uuid::from_u128(99), uid);
+            world.engine.inspections().ended(agent.uid, Uuid::from_u128(98));
             report(memory).await;
-            world.engine.inspections().ended(agent.uid);
+            world.engine.inspections().ended(agent.uid, uid);
         };
         let (inspection, ()) = tokio::join!(inspect(), looks);
         assert_eq!(inspection.unwrap().changes.len(), changes);

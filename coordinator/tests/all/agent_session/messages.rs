@@ -104,9 +104,15 @@ async fn other_facts_are_sent_while_a_list_is_held() {
     facts_of(&mut line, "\"memoryBytes\":6").await;
     handle.holds(None);
     while !matches!(line.next().await, Up::DiskReport(_)) {}
-    // Asked, it looks again although nothing changed.
-    line.say(Down::Inspect(v1::Inspect {})).await;
-    facts_of(&mut line, "\"memoryBytes\":6").await;
+    // Asked, it looks again although nothing changed, but not while it holds a list.
+    handle.holds(Some(action().workflow_uid));
+    let uid = Uuid::from_u128(5).to_string();
+    line.say(Down::Inspect(v1::Inspect { uid: uid.clone() })).await;
+    fixture.memory.send_replace(7);
+    facts_of(&mut line, "\"memoryBytes\":7").await;
+    handle.holds(None);
+    facts_of(&mut line, "\"memoryBytes\":7").await;
+    assert_eq!(line.checked().await.list_uid, uid);
     while !matches!(line.next().await, Up::DiskReport(_)) {}
 }
 
