@@ -63,23 +63,24 @@ impl Contents {
     /// Fills in what is on those of these disks that are `wanted`, and with `health` what they say of it. Blocking, for 5 s at most; what
     /// is not known by then stays absent.
     pub(crate) fn fill(&self, disks: &mut [DiskFacts], wanted: impl Fn(&DiskFacts) -> bool, health: bool) {
-        let chosen: Vec<_> = disks.iter().cloned().enumerate().filter(|(_, disk)| wanted(disk)).collect();
-        let questions = [Some(Question::Contents), health.then_some(Question::Health)].into_iter().flatten();
-        let queue: VecDeque<_> = questions
-            .flat_map(|question| chosen.iter().cloned().map(move |(at, disk)| (at, question, disk)))
-            .filter(|(_, question, disk)| !self.busy().contains(&(*question, device_path(disk))))
-            .collect();
+        let chosen = disks.iter().cloned().enumerate().filter(|(_, disk)| wanted(disk));
+        let chosen = chosen.map(|(at, disk)| (at, Question::Contents, disk));
+        let queue: VecDeque<_> = chosen.filter(|(_, question, disk)| !self.is_busy(*question, disk)).collect();
         let queue = Arc::new(Mutex::new(queue));
         let (tell, answers) = mpsc::channel();
         for _ in 0..AT_ONCE {
             let (contents, queue, tell) = (self.clone(), queue.clone(), tell.clone());
             let work = move || {
-                while let Some((at, question, disk, path)) = contents.next(&queue) {
+                while let Some((at, question, disk)) = contents.next(&queue) {
                     let answer = match question {
-                        Question::Contents => (contents.read)(&path).map(Answer::Contents),
+                        Question::Contents => (contents.read)(&device_path(&disk)).map(Answer::Contents),
                         Question::Health => (contents.ask)(&disk).map(Answer::Health),
                     };
-                    contents.busy().remove(&(question, path));
+                    contents.busy().remove(&(question, device_path(&disk)));
+                    // Behind the contents of all, and only of a disk that let itself be read.
+                    if question == Question::Contents && health && !contents.is_busy(Question::Health, &disk) {
+                        queue.lock().unwrap_or_else(PoisonError::into_inner).push_back((at, Question::Health, disk));
+                    }
                     // The one that asked may have stopped waiting; then nothing more is read.
                     if tell.send((at, answer)).is_err() {
                         break;
@@ -108,19 +109,14 @@ impl Contents {
         }
     }
 
-    fn next(
-        &self, queue: &Mutex<VecDeque<(usize, Question, DiskFacts)>>,
-    ) -> Option<(usize, Question, DiskFacts, PathBuf)> {
-        let (at, question, disk, path) = loop {
-            let (at, question, disk) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-            let path = device_path(&disk);
-            // A disk that does not let itself be read is asked nothing else.
-            if !self.busy().contains(&(Question::Contents, path.clone())) {
-                break (at, question, disk, path);
-            }
-        };
-        self.busy().insert((question, path.clone()));
-        Some((at, question, disk, path))
+    fn next(&self, queue: &Mutex<VecDeque<(usize, Question, DiskFacts)>>) -> Option<(usize, Question, DiskFacts)> {
+        let (at, question, disk) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        self.busy().insert((question, device_path(&disk)));
+        Some((at, question, disk))
+    }
+
+    fn is_busy(&self, question: Question, disk: &DiskFacts) -> bool {
+        self.busy().contains(&(question, device_path(disk)))
     }
 
     fn busy(&self) -> MutexGuard<'_, BTreeSet<(Question, PathBuf)>> {
@@ -194,6 +190,17 @@ mod tests {
         contents.fill(&mut found, |_| true, true);
         assert!(begun.elapsed() < Duration::from_secs(2) && known(&found).contains(&"left"));
         drop((release, release_asked));
+    }
+
+    #[test]
+    fn a_single_disk_is_asked_for_both() {
+        let ask = |_: &DiskFacts| Ok(Some(DiskHealth::default()));
+        let contents = Contents::with(|_: &Path| Ok(some()), ask, Duration::from_secs(60), ROOM);
+        for health in [false, true] {
+            let mut found = disks(&["vda"]);
+            contents.fill(&mut found, |_| true, health);
+            assert_eq!((known(&found), found[0].health.is_some()), (vec!["vda"], health));
+        }
     }
 
     #[test]
