@@ -189,4 +189,20 @@ mod tests {
         assert_eq!(seen[3].name, "American Megatrends Inc. Virtual Keyboard");
         assert!(facts(Path::new("/nowhere")).is_empty());
     }
+
+    #[test]
+    fn ports_behind_usb_and_virtio_count_as_what_they_are() {
+        let bus = tree(&[
+            ("pci/devices/0000:00:03.0/class", "0x020000"),
+            ("pci/devices/0000:00:03.0/virtio0/modalias", "virtio:d00000001v00001AF4"),
+            ("pci/devices/0000:00:04.0/class", "0x0c0400"),
+            ("usb/devices/1-1/bDeviceClass", "ff"),
+            ("usb/devices/1-1/1-1:1.0/net/eth0/address", "52:54:00:00:00:01"),
+        ]);
+        link(&bus.path().join("pci/devices/0000:00:03.0/driver"), "../drivers/virtio-pci");
+        let seen = facts(bus.path());
+        let short: Vec<_> = seen.iter().map(|d| [&d.class, &d.driver, &d.modalias].map(String::as_str)).collect();
+        let idle = "virtio:d00000001v00001AF4";
+        assert_eq!(short, [["network", "virtio-pci", idle], ["storage", "", ""], ["network", "", ""]]);
+    }
 }

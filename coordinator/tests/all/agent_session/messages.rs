@@ -114,6 +114,13 @@ async fn other_facts_are_sent_while_a_list_is_held() {
     facts_of(&mut line, "\"memoryBytes\":7").await;
     assert_eq!(line.checked().await.list_uid, uid);
     while !matches!(line.next().await, Up::DiskReport(_)) {}
+    // While it works, a new connection asks busy disks nothing that they answer late.
+    handle.holds(Some(action().workflow_uid));
+    drop(line);
+    let mut line = fixture.line().await;
+    line.hello().await;
+    line.welcome(2).await;
+    facts_of(&mut line, "glanced at").await;
 }
 
 #[tokio::test]

@@ -244,6 +244,13 @@ impl Host for Bench {
         }
         .at_once()
     }
+    fn glance(&self) -> Looking<'_> {
+        Box::pin(async {
+            let mut seen = self.look().await;
+            seen.facts.cpu.model = "glanced at".into();
+            seen
+        })
+    }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }
     }
