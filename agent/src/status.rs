@@ -119,7 +119,7 @@ impl<R> Watched<R> {
                 status.actions.remove(&index);
                 status.error = Some(format!("action {} ({}): {problem}", index.saturating_add(1), name()));
             }
-            EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } => {}
+            EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } | EventBody::HealthTested { .. } => {}
         });
     }
 }

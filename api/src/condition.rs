@@ -107,6 +107,8 @@ open_words! {
         Deleting,
         /// Machine: every disk is known, and what it carries. It is set once an agent did not know all of them.
         DisksKnown,
+        /// Machine: every part passed its last health test. It is set once a part was tested.
+        Healthy,
         /// Machine: another computer claims its identity.
         IdentityAmbiguous,
         /// Machine: no workflow begins, because `spec.maintenance` says so.
@@ -185,7 +187,7 @@ open_words! {
         EventsMissing,
         /// `spec.management` is `External`.
         External,
-        /// The workflow failed.
+        /// The workflow, or a health test, failed.
         Failed,
         /// A person said `--force`.
         Forced,
@@ -245,6 +247,8 @@ open_words! {
         NotRequested,
         /// One computer holds the session.
         OneComputer,
+        /// Every part passed its last test.
+        Passed,
         /// The installed system phoned home.
         PhonedHome,
         /// A workflow installs the machine.
@@ -345,6 +349,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Connected: Disconnected Heard Hello Silent;
     Deleting: AgentMayAct;
     DisksKnown: Complete Scanning Unreadable;
+    Healthy: Failed Passed;
     IdentityAmbiguous: Adopted Confirmed IdentityMismatch KeyChanged
         OneComputer TokenReused TwoComputers WrongCertificate;
     Maintenance: NotRequested Requested;

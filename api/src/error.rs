@@ -73,6 +73,8 @@ codes! {
     DiskNotBlank,
     /// The disk does not support any level of erasure that the action allows.
     LevelUnsupported,
+    /// A part of the machine failed its health test.
+    HealthTestFailed,
     /// Reading or writing a device failed.
     DeviceIo,
     /// The lease ran out before the action ended.

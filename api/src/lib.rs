@@ -19,6 +19,7 @@ mod error;
 mod expression;
 mod fact_match;
 mod facts;
+mod health;
 mod image;
 mod image_source;
 mod issue;
@@ -74,6 +75,7 @@ pub use facts::{
     MemoryFacts, MemoryModule, MemoryNode, Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts,
     WatchdogFacts, keep_changes,
 };
+pub use health::{HealthReport, HealthTestKind};
 pub use image::{
     AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, ImageTable, IndexSpec, SignatureSpec, SumsSpec,
     UnknownFormat, Verify,

@@ -9,8 +9,8 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
-    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange, MacAddr, MachineFacts,
-    NetworkInterface, Object, ProofKind, Shared, WipeReport,
+    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange, HealthReport, MacAddr,
+    MachineFacts, NetworkInterface, Object, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
@@ -94,6 +94,8 @@ pub enum MachinePhase {
     Provisioned,
     /// The disks are being cleared.
     Deprovisioning,
+    /// A part of it failed its last health test.
+    Unhealthy,
     /// The last workflow failed or was cancelled; the reason is in the conditions.
     Failed,
     /// Held until a person decides, such as on a receipt the store does not know.
@@ -124,6 +126,9 @@ pub struct MachineStatus {
     /// How its disks were wiped, the newest last; at most 128.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wiped: Vec<WipeReport>,
+    /// How its parts did in health tests, the newest last; at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tested: Vec<HealthReport>,
     /// How it was admitted, and its certificates.
     #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
     pub enrolment: EnrolmentStatus,

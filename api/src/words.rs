@@ -63,8 +63,8 @@ mod tests {
 
     use crate::message::LogLevel;
     use crate::{
-        BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HttpMethod, ImageFormat, LoaderSpec, NetworkFormat,
-        PartitionRole, Role, TableSpec, WipeLevel,
+        BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HealthTestKind, HttpMethod, ImageFormat, LoaderSpec,
+        NetworkFormat, PartitionRole, Role, TableSpec, WipeLevel,
     };
 
     fn one_name<T: Copy + PartialEq + Debug + Display + Serialize>(all: &[T], named: fn(&str) -> Option<T>) {
@@ -83,6 +83,7 @@ mod tests {
         one_name(&ContainerCapability::ALL, ContainerCapability::named);
         one_name(&FileSystem::ALL, FileSystem::named);
         one_name(&FirmwareSpec::ALL, FirmwareSpec::named);
+        one_name(&HealthTestKind::ALL, HealthTestKind::named);
         one_name(&HttpMethod::ALL, HttpMethod::named);
         one_name(&ImageFormat::ALL, |word| word.parse().ok());
         one_name(&LoaderSpec::ALL, LoaderSpec::named);

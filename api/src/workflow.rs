@@ -10,8 +10,8 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
-    Action, ActionOutcome, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared,
-    SuccessOn, WipeReport,
+    Action, ActionOutcome, ActionSpec, Condition, DiskReceipt, DurationSpec, HealthReport, Object, Precheck, Problem,
+    Shared, SuccessOn, WipeReport,
 };
 
 /// A workflow document.
@@ -163,6 +163,9 @@ pub struct WorkflowStatus {
     /// The disks that it has wiped, each once; at most 128.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wiped: Vec<WipeReport>,
+    /// How the parts did that it has tested, each once; at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tested: Vec<HealthReport>,
     /// Why it failed or was cancelled.
     pub problem: Option<Problem>,
     /// Its place in the order of requests, from 1: of waiting workflows the lowest begins first.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use landfall_api::{DiskFacts, DiskHealth};
 
-use crate::commands::ata::{Protocol, Registers, returned, send};
+use crate::commands::ata::{Protocol, Registers, returned_lba, send};
 use crate::commands::sense::without_fault;
 use crate::commands::{Commands, NvmeAdmin, Refused, Transfer};
 use crate::{DiskError, RealDevice, device_path};
@@ -85,10 +85,10 @@ fn ata(disk: &dyn Commands) -> Result<DiskHealth, Refused> {
     const FAILS: u64 = 0x2C_F400;
     let smart = |features, count| Registers { command: SMART, features, count, lba: SIGNATURE };
     let end = send(disk, smart(RETURN_STATUS, 0), &mut [], Protocol::ShortAnswer, ASK)?;
-    let Some(back) = returned(&end.sense) else {
+    let Some(lba) = returned_lba(&end.sense) else {
         return Err(Refused::Answer("the adapter does not pass the disk's SMART status on".into()));
     };
-    let failing = match back.lba & 0xFF_FF00 {
+    let failing = match lba & 0xFF_FF00 {
         SIGNATURE => false,
         FAILS => true,
         other => return Err(Refused::Answer(format!("its SMART status is {other:#x}"))),

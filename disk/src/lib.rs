@@ -37,6 +37,7 @@ mod select;
 mod select_error;
 mod signature;
 mod source;
+mod surface;
 mod sys;
 mod teardown;
 mod wipe;
@@ -85,8 +86,9 @@ pub use source::{
     Call, CallAnswer, CallError, ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture,
     image_at, open as open_source, open_file, root_layers, shown_name,
 };
+pub use surface::{Surface, read_surface};
 pub use teardown::{
     Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, active_devices, lacking_arrays, stop_all_on,
 };
-pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
+pub use wipe::{may_wipe, test_disk, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

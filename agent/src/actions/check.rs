@@ -5,15 +5,15 @@ use std::{io::Read as _, path::Path};
 
 use landfall_api::message::{ActionKind, ActionRef, AssignedAction};
 use landfall_api::{
-    Digest, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, LoaderSpec, PartitionRole, Problem, TableSpec,
-    UnpackSource,
+    Digest, DiskSelector, ErrorCode, FileSource, HealthTest, InstallBootloaderSpec, LoaderSpec, PartitionRole, Problem,
+    TableSpec, UnpackSource,
 };
 use landfall_disk::{Access, ProvenFile, Unobserved, WriteError, container_image, root_layers};
 
 use super::chosen_disk::{changes, list, one};
 use super::installed_root::may_act;
 use super::write_file::MAX_DOWNLOAD;
-use super::{Machine, final_failure, grow_root, unpack, wipe, write_image};
+use super::{Machine, final_failure, grow_root, health_test, unpack, wipe, write_image};
 use crate::runner::{Failure, Job};
 use crate::worker;
 
@@ -57,6 +57,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::Hold(_) => Ok(()),
         // A call may have an effect, so it is not tried.
         ActionKind::Http(_) => Ok(()),
+        ActionKind::HealthTest(test) => health_test::check(machine, job, test),
         ActionKind::Identity(spec) => {
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))
@@ -156,6 +157,7 @@ pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
     match kind {
         ActionKind::WriteImage(_) | ActionKind::Wipe(_) | ActionKind::Storage(_) => true,
         ActionKind::RunContainer(spec) => !spec.devices.is_empty(),
+        ActionKind::HealthTest(test) => matches!(test, HealthTest::Disks { write: true, .. }),
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! Which disk an action may change: the one that its selector matches, now and until the first write.
 
 use landfall_api::message::{ActionKind, AssignedAction};
-use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem};
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, HealthTest, Problem};
 use landfall_disk::{Disk, SelectionGuard};
 use uuid::Uuid;
 
@@ -72,6 +72,9 @@ pub(super) fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFa
     match &action.kind {
         ActionKind::WriteImage(spec) => chooses(&spec.disk),
         ActionKind::Storage(spec) => spec.selectors().any(chooses),
+        ActionKind::HealthTest(HealthTest::Disks { write: true, disks: selectors, .. }) => {
+            selectors.iter().any(chooses)
+        }
         // Without selectors it clears each disk with a receipt of this machine.
         ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,

@@ -1,12 +1,14 @@
 //! The actions, one file each. The match in [`Machine::perform`] is exhaustive: a new kind of action does not compile
 //! until it is done here.
 
+mod at_once;
 mod check;
 mod chosen_disk;
 mod cloud_init;
 mod efi_boot;
 mod exec;
 mod grow_root;
+mod health_test;
 mod http;
 mod identity;
 mod ignition;
@@ -78,6 +80,7 @@ impl Perform for Machine {
                 ActionKind::EfiBoot(spec) => on_disks!(efi_boot, spec),
                 ActionKind::Exec(spec) => on_disks!(exec, spec),
                 ActionKind::GrowRoot(spec) => on_disks!(grow_root, spec),
+                ActionKind::HealthTest(test) => health_test::perform(&machine, job, test).await,
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
                 // No disk is touched by Http and Wait, so none is waited for.

@@ -1,12 +1,10 @@
 //! `wipe`: chooses the disks, checks all of them before it wipes the first, and calls `landfall_disk`.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-
 use landfall_api::message::{ActionResult, EventBody, WipeResult};
-use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, WipeReport, WipeSpec};
-use landfall_disk::{Disk, LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
+use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, WipeReport, WipeSpec};
+use landfall_disk::{Disk, Observer, SelectionGuard, Unobserved, WipeRequest, WriteError};
 
+use super::at_once::{Together, failure};
 use super::chosen_disk::{list, not_begun_elsewhere};
 use super::{Machine, authority, final_failure};
 use crate::efi;
@@ -15,40 +13,31 @@ use crate::runner::{Failure, Job};
 /// Wipes the disks, all at once: one alone may take a day. Blocks until each is wiped or has failed.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<ActionResult, Failure> {
     let requests = requests(machine, job, spec)?;
-    let all = Together::new(job, &requests);
-    // If one disk must not be wiped, or supports no level that will do, no disk is wiped.
-    for (n, request) in requests.iter().enumerate() {
-        landfall_disk::wait_to_wipe(request, &all.of(n)).map_err(|e| failure(&e))?;
-    }
-    let ends: Vec<Result<(), Failure>> = thread::scope(|scope| {
-        let begin = |(n, request)| {
-            let all = &all;
-            scope.spawn(move || {
-                let wiped = landfall_disk::wipe_disk(request, &all.of(n)).map_err(|e| failure(&e)).map(|report| {
-                    machine.note_wiped(job.run.workflow_uid, report.disk.clone());
-                    tell(job, report);
-                });
-                all.ended(n);
-                wiped
-            })
-        };
-        let running: Vec<_> = requests.iter().enumerate().map(begin).collect();
-        running.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(panicked()))).collect()
-    });
-    let mut failures = ends.into_iter().filter_map(Result::err);
-    if let Some(mut first) = failures.next() {
-        for other in failures {
-            first.problem.causes.push(other.problem.to_string());
-            first.retryable &= other.retryable;
-        }
-        return Err(first);
-    }
+    each(job, &requests, |request, observer| {
+        landfall_disk::wipe_disk(request, observer).map(|report| {
+            machine.note_wiped(job.run.workflow_uid, report.disk.clone());
+            tell(job, report);
+        })
+    })?;
     forget(&requests);
     Ok(ActionResult::Wipe(WipeResult { disks: requests.into_iter().map(|request| request.disk.id).collect() }))
 }
 
+/// Does that to all of the disks at once, once each of them may be wiped. Fails if one does, after all have ended.
+pub(super) fn each(
+    job: &Job, requests: &[WipeRequest], act: impl Fn(&WipeRequest, &dyn Observer) -> Result<(), WriteError> + Sync,
+) -> Result<(), Failure> {
+    let disks: Vec<DiskFacts> = requests.iter().map(|request| request.disk.clone()).collect();
+    let all = Together::new(job, &disks);
+    // If one disk must not be wiped, or supports no level that will do, no disk is wiped.
+    for (n, request) in requests.iter().enumerate() {
+        landfall_disk::wait_to_wipe(request, &all.of(n)).map_err(|e| failure(&e))?;
+    }
+    all.at_once(|n, observer| act(&requests[n], observer))
+}
+
 /// The firmware no longer lists the disks; where it does not take that, its entries lead nowhere.
-fn forget(requests: &[WipeRequest]) {
+pub(super) fn forget(requests: &[WipeRequest]) {
     if !efi::is_ours() {
         return;
     }
@@ -62,16 +51,12 @@ fn forget(requests: &[WipeRequest]) {
 }
 
 /// Reports a disk at once: another that fails later changes nothing of it.
-fn tell(job: &Job, report: WipeReport) {
+pub(super) fn tell(job: &Job, report: WipeReport) {
     tracing::info!("disk {} is wiped: {}, {} samples", report.disk.name, report.method, report.samples);
     let disk = report.disk.name.clone();
     if job.report.report_blocking(job.action, EventBody::DiskWiped { report }).is_err() {
         tracing::warn!("the session has ended before the coordinator got the report of disk {disk}");
     }
-}
-
-fn panicked() -> Failure {
-    final_failure(Problem::new(ErrorCode::Internal, "a fault of the agent ended the wiping of a disk"))
 }
 
 /// Whether it would wipe them. Blocks while the disks are looked at; nothing is written.
@@ -85,13 +70,9 @@ pub(super) fn check(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<(),
 type Chosen = Vec<(DiskFacts, SelectionGuard)>;
 
 /// A request for each disk.
-fn requests(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Vec<WipeRequest>, Failure> {
+pub(super) fn requests(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Vec<WipeRequest>, Failure> {
     let disks = choose(machine, job, spec)?;
     Ok(disks.into_iter().map(|(disk, guard)| request(job, spec, disk, guard)).collect())
-}
-
-fn failure(error: &landfall_disk::WriteError) -> Failure {
-    Failure { problem: error.problem(), retryable: error.retryable() }
 }
 
 /// The disks that the action names; else every disk that carries, or is believed to carry, a receipt of this machine.
@@ -136,86 +117,6 @@ fn carrying(disks: &[DiskFacts], marked: &[&DiskReceipt]) -> Result<Chosen, Fail
 
 fn request(job: &Job, spec: &WipeSpec, disk: DiskFacts, selection: SelectionGuard) -> WipeRequest {
     WipeRequest { disk, level: spec.level, fallback: spec.fallback.clone(), authority: authority(job, selection) }
-}
-
-/// The wipes of one action, which report as one.
-struct Together<'a> {
-    job: &'a Job,
-    /// Of each disk: its device file, what it last said, and whether it has ended.
-    disks: Mutex<Vec<(String, Progress, bool)>>,
-}
-
-impl<'a> Together<'a> {
-    fn new(job: &'a Job, requests: &[WipeRequest]) -> Self {
-        let named = |request: &WipeRequest| {
-            let total = Progress { raw_total: request.disk.id.size_bytes, ..Progress::default() };
-            (landfall_disk::device_path(&request.disk).display().to_string(), total, false)
-        };
-        Self { job, disks: Mutex::new(requests.iter().map(named).collect()) }
-    }
-
-    const fn of(&self, disk: usize) -> ToRun<'_> {
-        ToRun { all: self, disk }
-    }
-
-    fn said(&self, disk: usize, progress: &Progress) {
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        disks[disk].1 = progress.clone();
-        self.name_the_rest(&disks, &progress.stage);
-        let sum = |of: fn(&Progress) -> u64| disks.iter().map(|(_, progress, _)| of(progress)).sum();
-        let (raw_bytes, raw_total, written_bytes) =
-            (sum(|p| p.raw_bytes), sum(|p| p.raw_total), sum(|p| p.written_bytes));
-        drop(disks);
-        let sum = Progress { raw_bytes, raw_total, written_bytes, ..progress.clone() };
-        self.job.report.progress(self.job.action, sum);
-    }
-
-    fn ended(&self, disk: usize) {
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        disks[disk].2 = true;
-        let total = disks[disk].1.raw_total;
-        disks[disk].1.raw_bytes = total;
-        let stage = disks[disk].1.stage.clone();
-        self.name_the_rest(&disks, &stage);
-    }
-
-    /// A problem names the disks that it may be about.
-    fn name_the_rest(&self, disks: &[(String, Progress, bool)], stage: &str) {
-        let rest: Vec<&str> = disks.iter().filter(|(_, _, ended)| !ended).map(|(name, _, _)| name.as_str()).collect();
-        self.job.doing.begin(stage, &rest.join(", "));
-    }
-}
-
-/// Forwards the reports of one disk.
-struct ToRun<'a> {
-    all: &'a Together<'a>,
-    disk: usize,
-}
-
-impl Observer for ToRun<'_> {
-    fn progress(&self, progress: &Progress) {
-        self.all.said(self.disk, progress);
-    }
-
-    fn receipt_written(&self, receipt: &DiskReceipt) {
-        let event = EventBody::ReceiptWritten { receipt: receipt.clone() };
-        let job = self.all.job;
-        if job.report.report_blocking(job.action, event).is_err() {
-            // The receipt is on the disk, and every hello contains it.
-            tracing::warn!("the session has ended; the next session reports the receipt on {}", receipt.disk.name);
-        }
-    }
-
-    fn log(&self, level: LogLevel, message: &str) {
-        match level {
-            LogLevel::Info => tracing::info!("{message}"),
-            LogLevel::Warn => tracing::warn!("{message}"),
-        }
-    }
-
-    fn cannot_stop(&self, begun: bool) {
-        self.all.job.doing.cannot_stop(begun);
-    }
 }
 
 #[cfg(test)]

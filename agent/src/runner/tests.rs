@@ -69,6 +69,7 @@ impl Report for Reports {
             }
             EventBody::ReceiptWritten { .. } => "receipt".to_owned(),
             EventBody::DiskWiped { .. } => "wiped".into(),
+            EventBody::HealthTested { .. } => "tested".into(),
             EventBody::Skipped => "skipped".into(),
         };
         self.say(format!("{}.{} {what}", action.action_index, action.attempt));

@@ -6,6 +6,7 @@ mod cloud_init;
 mod efi_boot;
 mod exec;
 mod grow_root;
+mod health_test;
 mod hold;
 mod http;
 mod identity;
@@ -37,6 +38,10 @@ pub use self::cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataS
 pub use self::efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec};
 pub use self::exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram};
 pub use self::grow_root::{GrowRootResult, GrowRootSpec};
+pub use self::health_test::{
+    CpuTestSpec, DiskReadSpec, DiskWriteSpec, HealthTest, HealthTestResult, HealthTestSpec, MemoryTestSpec,
+    NetworkTestSpec, SpeedError, SpeedSpec, UnusableHealthTest,
+};
 pub use self::hold::HoldSpec;
 pub use self::http::{Http, HttpMethod, HttpResult, HttpSpec, KeepBody, UnusableCall};
 pub use self::identity::{
@@ -64,7 +69,10 @@ pub use self::wait::{Awaited, UntilSpec, UnusableWait, Wait, WaitResult, WaitSpe
 pub use self::wipe::WipeSpec;
 pub use self::write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec};
 pub use self::write_image::WriteImageSpec;
-pub(crate) use self::{renamed::list, rules::Rules, wait::outlived};
+pub(crate) use self::{
+    renamed::list,
+    rules::{Fault, Rules},
+};
 use crate::DurationSpec;
 
 /// Makes [`ActionSpec`] from lines of `key => Variant(Fields)`. Everything else stands in the action's own file, in its
@@ -167,6 +175,7 @@ actions! {
     "efiBoot" => EfiBoot(EfiBootSpec),
     "exec" => Exec(ExecSpec),
     "growRoot" => GrowRoot(GrowRootSpec),
+    "healthTest" => HealthTest(HealthTestSpec),
     "hold" => Hold(HoldSpec),
     "http" => Http(HttpSpec),
     "identity" => Identity(SystemIdentitySpec),
@@ -192,6 +201,28 @@ impl ActionSpec {
             Self::WriteImage(_) => true,
             Self::Storage(spec) => spec.mounts_root(),
             _ => false,
+        }
+    }
+    /// Whether it leaves its disks empty.
+    pub const fn empties_disk(&self) -> bool {
+        match self {
+            Self::Wipe(_) => true,
+            Self::HealthTest(spec) => spec.disk_write.is_some(),
+            _ => false,
+        }
+    }
+    /// Whether it can change what is on a disk.
+    pub const fn changes_disk(&self) -> bool {
+        match self {
+            Self::EfiBoot(_)
+            | Self::Hold(_)
+            | Self::Http(_)
+            | Self::Kexec(_)
+            | Self::PowerOff(_)
+            | Self::Reboot(_)
+            | Self::Wait(_) => false,
+            Self::HealthTest(spec) => spec.disk_write.is_some(),
+            _ => true,
         }
     }
     /// The keys of the actions of which `wanted` holds, in the list's order.

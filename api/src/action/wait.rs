@@ -9,7 +9,7 @@ use serde_with::skip_serializing_none;
 
 use super::http;
 use super::kind::{ActionInfo, Declaration, Download};
-use super::rules::{Fault, Rules, plain_text};
+use super::rules::{Rules, plain_text};
 use crate::{AccessSpec, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Waits for a time, or until a server answers: `for` or `until`.
@@ -203,20 +203,6 @@ fn until(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         let message = format!("an interval of {interval} is too short");
         rules.say(join(path, "interval"), message, "write at least 1s: the server has to answer each time");
     }
-}
-
-/// A wait that its own timeout would end. `action`: with its common fields.
-pub(crate) fn outlived(action: &Map<String, Value>) -> Option<Fault> {
-    let duration = |text: Option<&Value>| text.and_then(Value::as_str)?.parse::<DurationSpec>().ok();
-    let time = duration(action.get("wait")?.get("for"))?;
-    let timeout = match action.get("timeout").filter(|timeout| !timeout.is_null()) {
-        Some(stated) => duration(Some(stated))?,
-        None => WaitSpec::INFO.timeout,
-    };
-    (time.get() >= timeout.get()).then(|| {
-        let message = format!("a wait of {time} is not over within the action's timeout of {timeout}");
-        Fault::new(message, "state a longer timeout beside name")
-    })
 }
 
 /// A host without brackets, and a port.

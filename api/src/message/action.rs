@@ -43,6 +43,10 @@ messages! {
         (ExecResult),
     /// Makes the root's partition and file system larger.
     GrowRoot(GrowRootSpec) -> (GrowRootResult),
+    /// Tests a part of the machine.
+    HealthTest(HealthTest) ->
+        /// Every part passed.
+        (HealthTestResult),
     /// Waits until a person lets the workflow go on.
     Hold(HoldSpec) ->
         /// A person resumed the workflow.
@@ -113,6 +117,7 @@ impl ActionResult {
             Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
+            Self::HealthTest(_) => Vec::new(),
             Self::Hold => Vec::new(),
             Self::Http(said) => vec![Part::Text(&mut said.body)],
             Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
@@ -150,6 +155,8 @@ impl ActionResult {
                 let what = if *grown { "has" } else { "had already" };
                 format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
             }
+            Self::HealthTest(HealthTestResult { parts: 1 }) => "it passed".into(),
+            Self::HealthTest(HealthTestResult { parts }) => format!("all {parts} passed"),
             Self::Hold => "a person resumed it".into(),
             Self::Http(HttpResult { status, body, .. }) if body.is_empty() => format!("the server answered {status}"),
             Self::Http(HttpResult { status, body, .. }) => {

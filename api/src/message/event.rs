@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{ActionRef, ActionResult};
-use crate::{DiskReceipt, Problem, WipeReport};
+use crate::{DiskReceipt, HealthReport, Problem, WipeReport};
 
 /// One numbered fact about an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,6 +68,11 @@ pub enum EventBody {
     ReceiptWritten {
         /// What it says now.
         receipt: DiskReceipt,
+    },
+    /// A part of the machine was tested; the action may go on with others.
+    HealthTested {
+        /// How it did.
+        report: HealthReport,
     },
     /// A disk was wiped; the action may go on with others.
     DiskWiped {

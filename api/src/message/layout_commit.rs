@@ -26,6 +26,7 @@ fn part(kind: &ActionKind) -> Part {
         ActionKind::EfiBoot(_) => Part::Needs,
         ActionKind::Exec(_) => Part::Needs,
         ActionKind::GrowRoot(_) => Part::Needs,
+        ActionKind::HealthTest(_) => Part::Neither,
         ActionKind::Hold(_) => Part::Neither,
         ActionKind::Http(_) => Part::Neither,
         ActionKind::Identity(_) => Part::Needs,

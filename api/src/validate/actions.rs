@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::Lists;
-use crate::action::{Rules, outlived};
+use crate::action::{Fault, Rules};
 use crate::dns_label::{LABEL_HINT, is_dns_label};
 use crate::issue::{has_expression, join};
 use crate::stages::{Stage, stages};
@@ -78,7 +78,9 @@ impl Rules<'_> {
                 }
             }
             self.retry(action, &path);
-            self.fault(join(&path, "wait.for"), outlived(action));
+            for (field, fault) in outlived(action) {
+                self.fault(join(&path, &field), Some(fault));
+            }
             list_item::check(action, &path, lists.template, self);
             self.condition(actions, i, &path, lists.expressions);
             for (key, info) in ActionSpec::ALL {
@@ -250,6 +252,30 @@ impl Rules<'_> {
             }
         }
     }
+}
+
+/// Waits and tests that their own timeout would end, by the field that says how long they last.
+fn outlived(action: &Map<String, Value>) -> Vec<(String, Fault)> {
+    /// A field, and what it is the length of.
+    const LENGTHS: [(&[&str], &str); 3] = [
+        (&["wait", "for"], "wait"),
+        (&["healthTest", "cpu", "time"], "test"),
+        (&["healthTest", "network", "time"], "test"),
+    ];
+    let duration = |text: &Value| text.as_str()?.parse::<DurationSpec>().ok();
+    let fault = |(field, what): (&[&str], &str)| {
+        let (key, rest) = field.split_first()?;
+        let time = duration(rest.iter().try_fold(action.get(*key)?, |value, name| value.get(name))?)?;
+        let timeout = match action.get("timeout").filter(|timeout| !timeout.is_null()) {
+            Some(stated) => duration(stated)?,
+            None => ActionSpec::ALL.into_iter().find(|(name, _)| name == key)?.1.timeout,
+        };
+        (time.get() >= timeout.get()).then(|| {
+            let message = format!("a {what} of {time} is not over within the action's timeout of {timeout}");
+            (field.join("."), Fault::new(message, "state a longer timeout beside name"))
+        })
+    };
+    LENGTHS.into_iter().filter_map(fault).collect()
 }
 
 fn kind(action: &Value) -> Option<(&'static str, ActionInfo)> {

@@ -23,6 +23,7 @@ fn sample(schema: &Schema, node: &Value, path: &str) -> Value {
         Some("Digest") => return format!("sha256:{}", "00".repeat(32)).into(),
         Some("DurationSpec") => return "1s".into(),
         Some("SizeSpec") => return "1GiB".into(),
+        Some("SpeedSpec") => return "100MB/s".into(),
         Some("IpWithPrefix") => return "192.0.2.17/24".into(),
         Some("MacAddr") => return "52:54:00:12:34:56".into(),
         Some("DiskSelector") => return json!({}),

@@ -167,6 +167,7 @@ fn brings_machine_in_line(step: &mut Step<'_>, which: Which, moved: bool) {
     if moved {
         derive::receipts(machine, workflow);
         derive::wiped(machine, workflow);
+        derive::tested(machine, workflow);
     }
     derive::conditions(machine, Some(workflow), now);
     step.stores_machine();

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, Machine, MachinePhase, MachineStatus,
-    Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, HealthReport, Machine, MachinePhase,
+    MachineStatus, Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
-use crate::run::policy::MAX_WIPED;
+use crate::run::policy::{MAX_TESTED, MAX_WIPED};
 
 /// The conditions that hold a machine until a person decides.
 pub(crate) const HOLDS: [Type; 2] = [Type::ReceiptConflict, Type::StoreBehind];
@@ -73,9 +73,11 @@ pub(crate) fn says_the_same(before: &WorkflowStatus, after: &WorkflowStatus) -> 
     before.phase == WorkflowPhase::Running
         && after.phase == WorkflowPhase::Running
         && touched(before) == touched(after)
+        && touched_a_disk(before) == touched_a_disk(after)
         && before.phoned_home_at == after.phoned_home_at
         && before.expected_receipts == after.expected_receipts
         && before.wiped == after.wiped
+        && before.tested == after.tested
 }
 
 /// Whether a machine still counts as at work on a workflow that has ended.
@@ -97,6 +99,33 @@ pub fn wiped(machine: &mut Machine, workflow: &Workflow) {
     kept.drain(..kept.len().saturating_sub(MAX_WIPED));
 }
 
+/// Keeps with a machine how its parts did in the tests of a run. What a test said before is gone, but for disks that are still
+/// there and that the run did not test.
+pub fn tested(machine: &mut Machine, workflow: &Workflow) {
+    let Some(run) = workflow.status.as_ref().filter(|run| !run.tested.is_empty()) else { return };
+    let status = machine.status.get_or_insert_default();
+    let (name, disks) = (&workflow.metadata.name, status.facts.as_ref().map(|facts| &facts.disks));
+    let is_there = |disk: &DiskId| disks.is_none_or(|all| all.iter().any(|one| one.id.same_disk(disk)));
+    status.tested.retain(|known| {
+        let again = run.tested.iter().any(|one| one.same_part(known));
+        let since = run.tested.iter().any(|one| one.test == known.test);
+        !again && known.workflow != *name && (!since || known.disk.as_ref().is_some_and(is_there))
+    });
+    status.tested.extend(run.tested.iter().map(|one| HealthReport { workflow: name.clone(), ..one.clone() }));
+    status.tested.drain(..status.tested.len().saturating_sub(MAX_TESTED));
+}
+
+/// Whether every part passed its last test; nothing if none was tested.
+fn healthy(status: &mut MachineStatus, at: (Timestamp, u64)) {
+    if status.tested.is_empty() {
+        return;
+    }
+    let failed: Vec<String> = status.tested.iter().filter(|one| !one.passed()).map(HealthReport::summary).collect();
+    let (passed, reason) = (failed.is_empty(), if failed.is_empty() { Reason::Passed } else { Reason::Failed });
+    let message = if passed { "every part passed its last health test".to_owned() } else { failed.join("; ") };
+    set(&mut status.conditions, Type::Healthy, passed, reason, message, at);
+}
+
 /// Brings a machine's conditions and phase in line with its spec and its newest run.
 pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
     let at = (now, machine.metadata.generation);
@@ -105,6 +134,7 @@ pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Times
     match workflow.and_then(|w| Some((w, w.status.as_ref()?))) {
         Some((workflow, run)) => {
             progressing(status, workflow, run, at);
+            healthy(status, at);
             provisioned(status, workflow.spec.purpose, run, at);
         }
         None => set(&mut status.conditions, Type::Progressing, false, Reason::Idle, "no workflow has run on it", at),
@@ -159,6 +189,8 @@ fn phase_of(conditions: &[Condition], deleting: bool, unapproved: bool) -> Machi
         MachinePhase::Provisioned
     } else if unapproved {
         MachinePhase::Discovered
+    } else if find(conditions, &Type::Healthy).is_some_and(|c| c.status == ConditionStatus::False) {
+        MachinePhase::Unhealthy
     } else if matches!(reason, Some(Reason::Failed | Reason::Cancelled)) {
         MachinePhase::Failed
     } else {
@@ -198,17 +230,24 @@ fn touched(run: &WorkflowStatus) -> bool {
     run.actions.iter().any(|action| action.attempt > 0)
 }
 
-/// Whether it was to write a system, and every condition for that failed.
+/// Whether an action began that can change what is on a disk.
+fn touched_a_disk(run: &WorkflowStatus) -> bool {
+    run.actions.iter().any(|action| action.attempt > 0 && action.action.spec.changes_disk())
+}
+
+/// Whether it put a system on no disk, though it was to, or emptied disks.
 fn wrote_nothing(run: &WorkflowStatus) -> bool {
-    let mut writes = run.actions.iter().filter(|action| action.action.spec.writes_system()).peekable();
-    writes.peek().is_some() && writes.all(ActionStatus::is_left_out)
+    let any = |wanted: fn(&ActionStatus) -> bool| run.actions.iter().any(wanted);
+    let wrote = any(|one| one.action.spec.writes_system() && !one.is_left_out());
+    let emptied = any(|one| one.action.spec.empties_disk() && !one.is_left_out());
+    !wrote && (emptied || any(|one| one.action.spec.writes_system()))
 }
 
 fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatus, at: (Timestamp, u64)) {
     if status.adopted.is_some() && run.phase.is_terminal() && run.phoned_home_at.is_none() {
         return;
     }
-    let touched = touched(run);
+    let touched = touched_a_disk(run);
     if touched {
         status.adopted = None;
     }
@@ -232,13 +271,13 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
         }
         (WorkflowPhase::Succeeded, None) if wrote_nothing(run) => {
             let (reason, message) = if carries_system {
-                (Reason::Installed, "every write of the workflow was left out; the system before it stays")
+                (Reason::Installed, "the workflow wrote no system; the one before it stays")
             } else {
-                (Reason::LeftOut, "every write of the workflow was left out, so nothing is installed")
+                (Reason::LeftOut, "the workflow wrote no system, and no disk carries the receipt of one")
             };
             set(conditions, Type::Provisioned, carries_system, reason, message, at);
         }
-        (WorkflowPhase::Succeeded, None) => {
+        (WorkflowPhase::Succeeded, None) if touched => {
             set(
                 conditions,
                 Type::Provisioned,
@@ -253,7 +292,7 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
                 run.problem.as_ref().map_or((Reason::Failed, String::new()), |p| (p.code.into(), p.to_string()));
             set(conditions, Type::Provisioned, false, reason, message, at);
         }
-        (phase, _) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
+        (phase, _) if !phase.is_terminal() && touched => match purpose {
             Purpose::Provision => {
                 set(conditions, Type::Provisioned, false, Reason::Provisioning, "a workflow is running", at)
             }
@@ -261,7 +300,7 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
                 set(conditions, Type::Provisioned, false, Reason::Deprovisioning, "the disks are being cleared", at);
             }
         },
-        // Nothing was done to it: whatever held before holds still.
+        // Nothing was done to its disks: whatever held before holds still.
         _ => {}
     }
 }
@@ -285,11 +324,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_left_every_write_out_installs_nothing() {
-        let provisioned_by = |left_out: bool, receipt: Option<ReceiptState>| {
-            let image = serde_json::json!({"url": "http://h/i", "digestWaived": true});
-            let write = serde_json::json!({"name": "write", "writeImage": {"image": image}});
-            let mut write = ActionStatus::pending(serde_json::from_value::<Action>(write).unwrap());
+    fn a_run_that_wrote_no_system_installs_nothing() {
+        let image = serde_json::json!({"url": "http://h/i", "digestWaived": true});
+        let writes = serde_json::json!({"name": "write", "writeImage": {"image": image}});
+        let empties = serde_json::json!({"name": "erase", "wipe": {}});
+        let provisioned_by = |action: &serde_json::Value, left_out: bool, receipt: Option<ReceiptState>| {
+            let mut write = ActionStatus::pending(serde_json::from_value::<Action>(action.clone()).unwrap());
+            write.attempt = u32::from(!left_out);
             write.outcome = Some(if left_out { ActionOutcome::left_out() } else { ActionOutcome::done() });
             let run =
                 WorkflowStatus { phase: WorkflowPhase::Succeeded, actions: vec![write], ..WorkflowStatus::default() };
@@ -311,10 +352,12 @@ mod tests {
             let said = find(&status.conditions, &Type::Provisioned).unwrap();
             (said.status == ConditionStatus::True, said.reason.clone())
         };
-        assert_eq!(provisioned_by(false, None), (true, Reason::Installed));
-        assert_eq!(provisioned_by(true, None), (false, Reason::LeftOut));
-        assert_eq!(provisioned_by(true, Some(ReceiptState::Intent)), (false, Reason::LeftOut));
-        assert_eq!(provisioned_by(true, Some(ReceiptState::Done)), (true, Reason::Installed));
+        assert_eq!(provisioned_by(&writes, false, None), (true, Reason::Installed));
+        for (action, left_out) in [(&writes, true), (&empties, false)] {
+            assert_eq!(provisioned_by(action, left_out, None), (false, Reason::LeftOut));
+            assert_eq!(provisioned_by(action, left_out, Some(ReceiptState::Intent)), (false, Reason::LeftOut));
+            assert_eq!(provisioned_by(action, left_out, Some(ReceiptState::Done)), (true, Reason::Installed));
+        }
     }
 
     type Given = (&'static str, Option<ConditionStatus>, &'static str);

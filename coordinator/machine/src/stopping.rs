@@ -74,7 +74,10 @@ impl Stopping {
                     self.open.remove(&index);
                 }
             }
-            EventBody::Started | EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } => {}
+            EventBody::Started
+            | EventBody::ReceiptWritten { .. }
+            | EventBody::DiskWiped { .. }
+            | EventBody::HealthTested { .. } => {}
         }
     }
 

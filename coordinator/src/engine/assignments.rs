@@ -150,6 +150,10 @@ impl Assignments {
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
+            ActionSpec::HealthTest(spec) => {
+                let test = spec.resolved(&self.fleet.settings().boot_image_url);
+                ActionKind::HealthTest(test.map_err(|error| invalid("test", &action.name, "healthTest", &error))?)
+            }
             ActionSpec::Hold(spec) => ActionKind::Hold(spec),
             ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),

@@ -149,6 +149,7 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
             let message = format!("disk {}: level {} by {}{why}", report.disk.name, report.level, report.method);
             ("DiskWiped", message, None)
         }
+        EventBody::HealthTested { report } => ("HealthTested", report.summary(), None),
     };
     EventRecord {
         position,

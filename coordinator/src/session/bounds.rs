@@ -6,8 +6,8 @@ use landfall_api::message::{
     ToCoordinator, UnreadableDisk,
 };
 use landfall_api::{
-    DiskContents, DiskId, DiskReceipt, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, PartitionFacts, Problem, VolumeFacts,
-    WipeReport, smbios_text, smbios_uuid,
+    DiskContents, DiskId, DiskReceipt, HealthReport, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, PartitionFacts,
+    Problem, VolumeFacts, WipeReport, smbios_text, smbios_uuid,
 };
 use landfall_proto::{ConvertError, convert::MAX_FACTS_JSON};
 
@@ -157,6 +157,7 @@ fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
         EventBody::Failed { problem: why, retryable } => EventBody::Failed { problem: problem(why), retryable },
         EventBody::ReceiptWritten { receipt } => EventBody::ReceiptWritten { receipt: disk_receipt(receipt) },
         EventBody::DiskWiped { report } => EventBody::DiskWiped { report: wipe_report(report) },
+        EventBody::HealthTested { report } => EventBody::HealthTested { report: health_report(report) },
     };
     Ok(EventRecord { body, ..said })
 }
@@ -182,6 +183,16 @@ fn wipe_report(said: WipeReport) -> WipeReport {
         disk: disk_id(said.disk),
         method: cut(said.method, MAX_WORD),
         limits: said.limits.into_iter().take(MAX_LIMITS).map(|limit| cut(limit, MAX_WORD)).collect(),
+        workflow: String::new(),
+        ..said
+    }
+}
+
+fn health_report(said: HealthReport) -> HealthReport {
+    HealthReport {
+        part: cut(said.part, MAX_WORD),
+        disk: said.disk.map(disk_id),
+        faults: said.faults.into_iter().take(MAX_LIMITS).map(|fault| cut(fault, MAX_WORD)).collect(),
         workflow: String::new(),
         ..said
     }

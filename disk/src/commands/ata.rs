@@ -78,6 +78,16 @@ pub(crate) struct Returned {
     status: u8,
 }
 
+/// The lower 24 bits of the address that a command returned, also from sense data of the fixed format, which hold no more (SAT-4, ATA
+/// PASS-THROUGH: bytes 9 to 11, with additional sense code 00h/1Dh).
+pub(crate) fn returned_lba(sense: &[u8]) -> Option<u64> {
+    if let Some(whole) = returned(sense) {
+        return Some(whole.lba & 0xFF_FFFF);
+    }
+    let fixed = sense.get(..14).filter(|sense| sense[0] & 0x7F == 0x70 && sense[12..14] == [0x00, 0x1D])?;
+    Some(fixed[9..12].iter().rev().fold(0, |lba, byte| lba << 8 | u64::from(*byte)))
+}
+
 pub(crate) fn returned(sense: &[u8]) -> Option<Returned> {
     // Descriptor format; the descriptors begin at byte 8.
     let mut rest = sense.get(8..).filter(|_| sense[0] & 0x7F == 0x72)?;
@@ -92,4 +102,19 @@ pub(crate) fn returned(sense: &[u8]) -> Option<Returned> {
         rest = after;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_of_sense_return_the_address() {
+        let descriptor = [0x72, 1, 0, 0x1D, 0, 0, 0, 14, 9, 12, 0, 0, 0, 0, 0, 1, 0, 0xF4, 0, 0x2C, 0, 0x50];
+        let fixed = [0x70, 0, 1, 0, 0x50, 0, 0, 10, 0, 1, 0xF4, 0x2C, 0, 0x1D, 0, 0, 0, 0];
+        assert_eq!([&descriptor[..], &fixed[..]].map(returned_lba), [Some(0x2C_F401); 2]);
+        let other = [0x70, 0, 1, 0, 0x50, 0, 0, 10, 0, 1, 0xF4, 0x2C, 0x5D, 0x10, 0, 0, 0, 0];
+        assert_eq!([&other[..], &fixed[..13], &[]].map(returned_lba), [None; 3]);
+        assert!(returned(&fixed).is_none(), "it holds eight bits of the count, and an erasure needs all");
+    }
 }

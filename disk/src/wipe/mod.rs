@@ -14,14 +14,19 @@ use std::io;
 
 use jiff::Timestamp;
 use landfall_api::{ReceiptState, WipeLevel, WipeReport};
+use uuid::Uuid;
 
 use self::abilities::Chosen;
+use self::method::Method;
 use crate::authorise::{Decision, authorise};
 use crate::forgiving::Forgiving;
 use crate::pipeline::{clear_device, unreadable};
+use crate::surface::{Surface, write_surface};
 use crate::teardown::close_idle_on;
 use crate::write::{known_here, mark_of, open, same_device, same_disk};
-use crate::{BlockDevice, LogLevel, Observer, Order, WipeRequest, WriteError, blank, device_path, gpt, receipt};
+use crate::{
+    BlockDevice, LogLevel, Observer, Order, RealDevice, WipeRequest, WriteError, blank, device_path, gpt, receipt,
+};
 
 /// Checks that a disk may be wiped and supports a level that will do, and changes nothing. Of several disks, all are checked
 /// before the first is wiped. (A disk that an interrupted erasure left locked is unlocked.)
@@ -31,7 +36,7 @@ use crate::{BlockDevice, LogLevel, Observer, Order, WipeRequest, WriteError, bla
 /// # Errors
 /// [`WriteError`], as of [`wipe_disk`]; [`WriteError::Erasing`].
 pub fn may_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<(), WriteError> {
-    run(request, observer, Until::Checked).map(drop)
+    run(request, observer, Until::Checked, &mut nothing).map(drop)
 }
 
 /// The same, and waits for a disk that still erases itself.
@@ -39,7 +44,7 @@ pub fn may_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<(), Wr
 /// # Errors
 /// [`WriteError`], as of [`wipe_disk`].
 pub fn wait_to_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<(), WriteError> {
-    run(request, observer, Until::Ready).map(drop)
+    run(request, observer, Until::Ready, &mut nothing).map(drop)
 }
 
 /// Clears what makes a disk bootable and known, in an order that leaves it old, unbootable or blank at every instant: a
@@ -54,7 +59,37 @@ pub fn wait_to_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<()
 /// no person requested this; or it was not erased. [`WriteError::code`], [`WriteError::retryable`] and
 /// [`WriteError::problem`] say what to do about it.
 pub fn wipe_disk(request: &WipeRequest, observer: &dyn Observer) -> Result<WipeReport, WriteError> {
-    run(request, observer, Until::Wiped)
+    let mut erase =
+        |device: &RealDevice, method, order: &Order<'_>| erase::erase(device, device, method, order, observer);
+    run(request, observer, Until::Wiped, &mut erase)
+}
+
+/// Wipes a disk as [`wipe_disk`] does, and in place of erasing it writes so many percent of it (1 to 100), reads that back,
+/// compares it, and zeroes it. Bad places are no error: they are counted.
+///
+/// **Blocking**, as [`crate::write_image`].
+///
+/// # Errors
+/// [`WriteError`], as of [`wipe_disk`].
+pub fn test_disk(
+    request: &WipeRequest, percent: u8, observer: &dyn Observer,
+) -> Result<(WipeReport, Surface), WriteError> {
+    let mut found = Surface::default();
+    let seed = Uuid::new_v4().as_u64_pair().0;
+    let mut test = |device: &RealDevice, _, order: &Order<'_>| {
+        found = write_surface(device, percent, seed, order, observer)?;
+        Ok(0)
+    };
+    let report = run(request, observer, Until::Tested, &mut test)?;
+    Ok((WipeReport { method: "a test that wrote, read back and zeroed".to_owned(), ..report }, found))
+}
+
+/// What is done between the clearing of tables and that of the receipt; how many places were looked at afterwards.
+type Erase<'a> = dyn FnMut(&RealDevice, Method, &Order<'_>) -> Result<u32, WriteError> + 'a;
+
+/// For a call that ends before it changes anything.
+const fn nothing(_: &RealDevice, _: Method, _: &Order<'_>) -> Result<u32, WriteError> {
+    Ok(0)
 }
 
 /// How far a call goes.
@@ -63,9 +98,13 @@ enum Until {
     Checked,
     Ready,
     Wiped,
+    /// Also a blank disk is written.
+    Tested,
 }
 
-fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<WipeReport, WriteError> {
+fn run(
+    request: &WipeRequest, observer: &dyn Observer, until: Until, erase: &mut Erase<'_>,
+) -> Result<WipeReport, WriteError> {
     let started_at = Timestamp::now();
     let path = device_path(&request.disk);
     let name = path.display().to_string();
@@ -111,7 +150,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
     let marked = found.is_some();
     let content = blank::what_is_there(&looked).map_err(unreadable(&name, "look at the content of"))?;
     let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
-    if !marked && content.is_none() && method.level() == WipeLevel::Signatures {
+    if !marked && content.is_none() && method.level() == WipeLevel::Signatures && until != Until::Tested {
         // The disk is blank, which is the goal, even if something else cleared it. Of the other levels that says nothing: what
         // no signature leads to may still be there.
         return Ok(WipeReport { ended_at: Timestamp::now(), ..report });
@@ -129,7 +168,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
             Decision::Write | Decision::AlreadyDone => {}
         }
     }
-    if until != Until::Wiped {
+    if matches!(until, Until::Checked | Until::Ready) {
         return Ok(report);
     }
     if !report.limits.is_empty() {
@@ -144,8 +183,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
     };
     let mark = mark_of(&request.disk.id, &authority.receipt, None);
     let order = Order { forgive: authority.forced(), ..Order::new(&name, mark, &may_act, &same_disk) };
-    let erase = || erase::erase(&device, &device, method, &order, observer);
-    report.samples = clear_device(&device, &order, observer, erase)?;
+    report.samples = clear_device(&device, &order, observer, || erase(&device, method, &order))?;
     if let Err(error) = device.reread_table() {
         observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
     }

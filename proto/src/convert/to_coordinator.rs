@@ -80,6 +80,7 @@ impl TryFrom<Wire> for EventBody {
                 Self::ReceiptWritten { receipt: receipt.try_into().within("receipt_written")? }
             }
             Wire::DiskWiped(report) => Self::DiskWiped { report: report.try_into().within("disk_wiped")? },
+            Wire::HealthTested(report) => Self::HealthTested { report: report.try_into().within("health_tested")? },
         })
     }
 }
@@ -95,6 +96,7 @@ impl From<EventBody> for Wire {
             EventBody::Skipped => Self::Skipped(v1::ActionSkipped {}),
             EventBody::ReceiptWritten { receipt } => Self::ReceiptWritten(receipt.into()),
             EventBody::DiskWiped { report } => Self::DiskWiped(report.into()),
+            EventBody::HealthTested { report } => Self::HealthTested(report.into()),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Words of a document that travel as text.
 
 use landfall_api::{
-    BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HttpMethod, NetworkFormat, PartitionRole, SizeSpec,
-    TableSpec, WipeLevel,
+    BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HealthTestKind, HttpMethod, NetworkFormat,
+    PartitionRole, SizeSpec, TableSpec, WipeLevel,
 };
 use serde_json::Value;
 
@@ -43,6 +43,7 @@ listed! {
     BootPolicy, Self::ALL, |word| format!("\"{word}\" is no policy of a boot order");
     ContainerCapability, Self::ALL, |word| format!("\"{word}\" is no capability of a container");
     FirmwareSpec, [Self::Auto, Self::Bios, Self::Uefi, Self::Both], |word| "it is none that is known";
+    HealthTestKind, Self::ALL, |word| format!("\"{word}\" is no health test");
     HttpMethod, Self::ALL, |word| MISSING;
     NetworkFormat, Self::ALL, |word| "it is none that is known";
     WipeLevel, Self::ALL, |word| format!("\"{word}\" is no level of wiping");

@@ -89,9 +89,11 @@ fn ended(wire: v1::event::Event) -> Result<WorkerReport, ConvertError> {
     match wire.try_into()? {
         EventBody::Finished { result } => Ok(WorkerReport::Finished(result)),
         EventBody::Failed { problem, retryable } => Ok(WorkerReport::Failed { problem, retryable }),
-        EventBody::Started | EventBody::Skipped | EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } => {
-            Err(ConvertError::missing("report"))
-        }
+        EventBody::Started
+        | EventBody::Skipped
+        | EventBody::ReceiptWritten { .. }
+        | EventBody::DiskWiped { .. }
+        | EventBody::HealthTested { .. } => Err(ConvertError::missing("report")),
     }
 }
 

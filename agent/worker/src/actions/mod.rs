@@ -39,6 +39,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         ActionKind::CloudInit(_)
         | ActionKind::EfiBoot(_)
         | ActionKind::Exec(_)
+        | ActionKind::HealthTest(_)
         | ActionKind::Hold(_)
         | ActionKind::Http(_)
         | ActionKind::Ignition(_)

@@ -39,6 +39,7 @@ impl Page<'_> {
         }
         self.fact_changes(&status.fact_changes)?;
         self.receipts(machine)?;
+        self.health_tests(machine)?;
         if let Some(name) = &status.workflow {
             // The workflow may have been deleted; the machine's page is complete without it.
             if let Ok(Document::Workflow(run)) = client.get(Kind::Workflow, name).await {
@@ -119,6 +120,26 @@ impl Page<'_> {
         for FactChange { at, fact, before, after } in changes {
             let sides = [before, after].map(|side| or_dash(side.clone()));
             columns.row([human::moment(*at), fact.clone()].into_iter().chain(sides).collect());
+        }
+        self.columns(&columns)
+    }
+
+    fn health_tests(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let Some(status) = machine.status.as_ref().filter(|s| !s.tested.is_empty()) else { return Ok(()) };
+        self.heading("Health tests")?;
+        let mut columns = Columns::new(&["TEST", "PART", "RESULT", "SPEED", "ERRORS", "ENDED", "WORKFLOW"]);
+        for one in &status.tested {
+            let result = if one.passed() { "passed".to_owned() } else { format!("FAILED: {}", one.faults.join("; ")) };
+            let speed = (one.bytes_per_second > 0).then(|| format!("{}/s", human::bytes(one.bytes_per_second)));
+            columns.row(vec![
+                one.test.to_string(),
+                one.part.clone(),
+                result,
+                or_dash(speed.unwrap_or_default()),
+                one.errors.to_string(),
+                human::moment(one.ended_at),
+                or_dash(one.workflow.clone()),
+            ]);
         }
         self.columns(&columns)
     }

@@ -15,6 +15,9 @@ pub const NO_PROGRESS: Duration = Duration::from_secs(120);
 /// How many reports of wiped disks a machine keeps, and a run: more than the largest enclosures hold.
 pub(crate) const MAX_WIPED: usize = 128;
 
+/// How many reports of health tests a machine keeps, and a run: a part each.
+pub(crate) const MAX_TESTED: usize = 128;
+
 /// Unexpected restarts of a machine that an action stands where its template does not say. A power cut or two are an accident;
 /// a machine that dies in each attempt will do so in the next.
 const RESTARTS: u32 = 5;

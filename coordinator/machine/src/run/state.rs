@@ -301,6 +301,12 @@ impl Run<'_> {
                 wiped.push(report.clone());
                 wiped.drain(..wiped.len().saturating_sub(policy::MAX_WIPED));
             }
+            EventBody::HealthTested { report } => {
+                let tested = &mut self.state.tested;
+                tested.retain(|known| !known.same_part(report));
+                tested.push(report.clone());
+                tested.drain(..tested.len().saturating_sub(policy::MAX_TESTED));
+            }
         }
     }
 

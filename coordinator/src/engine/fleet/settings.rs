@@ -24,6 +24,8 @@ pub struct Settings {
     pub netboot_deadline: Duration,
     /// Where installed systems phone home.
     pub phone_home_url: String,
+    /// A large file of the coordinator's own, for tests of the network.
+    pub boot_image_url: String,
     /// How many installs run at once; at least 1.
     pub parallel_installs: usize,
     /// Which machines may be discovered.
@@ -43,6 +45,7 @@ impl Settings {
             phone_home_deadline: config.limits.phone_home_deadline.get(),
             netboot_deadline: config.limits.netboot_deadline.get(),
             phone_home_url: format!("{}/phone-home", config.tls_url()),
+            boot_image_url: format!("{}/boot/initramfs", config.http_url()),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
             tools,

@@ -231,5 +231,6 @@ fn kind(body: &EventBody) -> &'static str {
         EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
+        EventBody::HealthTested { .. } => "healthTested",
     }
 }

@@ -1,7 +1,7 @@
 //! Computers with disks that keep their receipts, whatever becomes of the coordinator's store.
 
 use landfall_api::message::{ActionKind, WipeResult};
-use landfall_api::{WipeLevel, WipeReport};
+use landfall_api::{HealthTestResult, WipeLevel, WipeReport};
 
 use super::*;
 
@@ -203,6 +203,7 @@ impl Computer {
                     session.report(world, run, at, EventBody::DiskWiped { report }).await;
                     ActionResult::Wipe(WipeResult { disks: vec![self.disk()] })
                 }
+                ActionKind::HealthTest(_) => ActionResult::HealthTest(HealthTestResult { parts: 1 }),
                 _ => ActionResult::Reboot,
             };
             session.report(world, run, at, EventBody::Finished { result }).await;

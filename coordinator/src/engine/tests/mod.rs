@@ -8,6 +8,7 @@ mod failures;
 mod faulty;
 mod fleet;
 mod groups;
+mod health;
 mod inspect;
 mod life;
 mod mends;

@@ -101,6 +101,7 @@ impl World {
             phone_home_deadline: Duration::from_secs(900),
             netboot_deadline: Duration::from_secs(900),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
+            boot_image_url: "http://10.77.0.1:7480/boot/initramfs".into(),
             parallel_installs,
             discovery,
             tools: crate::tools_layer::ToolsLayers::default(),

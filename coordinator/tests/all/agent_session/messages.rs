@@ -92,12 +92,18 @@ async fn other_facts_are_sent_while_a_list_is_held() {
     line.hello().await;
     line.welcome(1).await;
     handle.holds(Some(action().workflow_uid));
-    let facts_of = async |line: &mut Line, memory: &str| loop {
-        match line.next().await {
-            Up::Facts(v1::Facts { json }) if json.contains(memory) => return,
-            Up::DiskReport(disks) => panic!("disks of a machine that holds a list: {disks:?}"),
-            _ => {}
-        }
+    let facts_of = async |line: &mut Line, memory: &str| {
+        let wanted = async {
+            loop {
+                match line.next().await {
+                    Up::Facts(v1::Facts { json }) if json.contains(memory) => return,
+                    Up::DiskReport(disks) => panic!("disks of a machine that holds a list: {disks:?}"),
+                    _ => {}
+                }
+            }
+        };
+        // Heartbeats come all the time, so that each of them alone ends in time.
+        timeout(LIMIT, wanted).await.unwrap_or_else(|_| panic!("no facts with {memory} within {LIMIT:?}"));
     };
     facts_of(&mut line, "\"memoryBytes\":5").await;
     fixture.memory.send_replace(6);

@@ -5,6 +5,7 @@ mod cloud_init;
 mod efi_boot;
 mod exec;
 mod grow_root;
+mod health_test;
 mod hold;
 mod http;
 mod identity;
@@ -79,6 +80,7 @@ actions! {
         EfiBoot "efi_boot",
         Exec "exec",
         GrowRoot "grow_root",
+        HealthTest "health_test",
         Http "http",
         Identity "identity",
         Ignition "ignition",

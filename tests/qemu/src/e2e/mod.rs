@@ -16,6 +16,7 @@ mod followed;
 mod four_kn;
 mod grown;
 mod hanging_disk;
+mod health;
 mod http_boot;
 mod identity;
 mod imported;
@@ -149,6 +150,7 @@ const TESTS: &[Test] = tests! {
     "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
     "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
     "l" disks_are_wiped_to_each_level_and_read_from_outside full wiped::to_each_level;
+    "l" bios_a_failing_disk_makes_its_machine_unhealthy full health::of_every_part;
     "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
     "m" every_fault_of_a_virtio_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Virtio);
     "m" every_fault_of_an_nvme_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Nvme);

@@ -153,5 +153,6 @@ pub(crate) fn word(kind: &EventBody) -> &'static str {
         EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
+        EventBody::HealthTested { .. } => "healthTested",
     }
 }

@@ -1,0 +1,198 @@
+//! The network: a file is fetched again and again, and what the ports counted as damaged meanwhile is read.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use landfall_api::{DiskReceipt, ErrorCode, HealthReport, HealthTestKind, ImageProof, Problem, Progress};
+use landfall_disk::{LogLevel, Observer, WriteError, image_at, open_source};
+
+use super::super::at_once::failure;
+use super::super::{final_failure, installed_root::may_act};
+use super::{of_time, single, too_slow};
+use crate::runner::{Failure, Job};
+
+/// Read at once, bytes.
+const PIECE: usize = 256 << 10;
+/// Between looks whether the time is over, or the job stopped.
+const LOOK: Duration = Duration::from_millis(100);
+/// Between reports of progress.
+const TICK: Duration = Duration::from_millis(500);
+const PORTS: &str = "/sys/class/net";
+/// The kernel's counters of damaged frames (Linux, Documentation/networking/statistics.rst). Dropped ones are none: a port also drops
+/// what is not for it.
+const COUNTERS: [&str; 2] = ["rx_errors", "tx_errors"];
+
+/// Tests it. Blocking.
+pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>) -> Result<Vec<HealthReport>, Failure> {
+    let (started, began) = (Timestamp::now(), Instant::now());
+    let before = damaged(Path::new(PORTS));
+    job.doing.begin("test", url);
+    let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let fetched = thread::scope(|scope| {
+        // A server that says nothing ends neither the test nor a cancel.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                stop.store(may_act(job).is_err() || began.elapsed() >= time, Ordering::Relaxed);
+                thread::sleep(LOOK);
+            }
+        });
+        let fetched = fetch(job, url, (began, time), &stop);
+        over.store(true, Ordering::Relaxed);
+        fetched
+    });
+    let bytes = fetched?;
+    let bytes_per_second = speed(bytes, began.elapsed());
+    if bytes == 0 {
+        // Nothing says that it is the machine's fault: the log has what the connections ended with.
+        let text = format!("nothing came from {url} within {} s", time.as_secs_f64());
+        let hint = "check the URL and its server; the log says why each connection ended";
+        return Err(final_failure(Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(url)));
+    }
+    let slow = too_slow(&format!("{url} comes with"), bytes_per_second, min_speed);
+    let mut faults: Vec<String> = slow.into_iter().collect();
+    let mut errors = 0;
+    for (port, now) in damaged(Path::new(PORTS)) {
+        let known = before.iter().find(|(name, _)| *name == port).map_or(0, |(_, count)| *count);
+        let count = now.saturating_sub(known);
+        errors += count;
+        faults.extend((count > 0).then(|| format!("port {port} counted {count} damaged frames")));
+    }
+    Ok(single(
+        job,
+        HealthReport {
+            bytes,
+            bytes_per_second,
+            errors,
+            faults,
+            ..HealthReport::begun(HealthTestKind::Network, "network", started)
+        },
+    ))
+}
+
+/// Why a connection ended goes to the action's log.
+struct Logged;
+
+impl Observer for Logged {
+    fn progress(&self, _: &Progress) {}
+    fn receipt_written(&self, _: &DiskReceipt) {}
+    fn log(&self, level: LogLevel, message: &str) {
+        match level {
+            LogLevel::Info => tracing::info!("{message}"),
+            LogLevel::Warn => tracing::warn!("{message}"),
+        }
+    }
+}
+
+/// Fetches until the time is over; how many bytes came.
+fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &AtomicBool) -> Result<u64, Failure> {
+    // Nothing of it is kept, so nothing has to prove it.
+    let image = image_at(url, ImageProof::Waived);
+    let (mut piece, mut bytes, mut said) = (vec![0; PIECE], 0_u64, began);
+    let ended =
+        |error: &WriteError| if began.elapsed() >= time { Ok(()) } else { may_act(job).and(Err(failure(error))) };
+    while began.elapsed() < time {
+        let mut source = open_source(&image, false, &Logged).map_err(|error| failure(&error))?;
+        while began.elapsed() < time {
+            may_act(job)?;
+            match source.read(&mut piece, stop) {
+                Ok(0) => break,
+                Ok(n) => bytes += n as u64,
+                Err(error) => ended(&error)?,
+            }
+            if said.elapsed() >= TICK {
+                said = Instant::now();
+                let (raw_bytes, bytes_per_second) = (bytes, speed(bytes, began.elapsed()));
+                let so_far = of_time(time, time.saturating_sub(began.elapsed()));
+                job.report.progress(job.action, Progress { raw_bytes, bytes_per_second, ..so_far });
+            }
+        }
+    }
+    may_act(job)?;
+    Ok(bytes)
+}
+
+fn speed(bytes: u64, time: Duration) -> u64 {
+    (bytes as f64 / time.as_secs_f64().max(0.001)) as u64
+}
+
+/// Each port that is a device, and its damaged frames since it is there.
+fn damaged(ports: &Path) -> Vec<(String, u64)> {
+    let all = fs::read_dir(ports).into_iter().flatten().flatten().map(|one| one.path());
+    let counted = all.filter(|port| port.join("device").exists()).map(|port| {
+        let number =
+            |counter: &str| fs::read_to_string(port.join("statistics").join(counter)).ok()?.trim().parse::<u64>().ok();
+        let name = port.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        (name, COUNTERS.into_iter().filter_map(number).sum())
+    });
+    counted.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use landfall_api::{HealthTest, message::ActionKind};
+
+    use super::*;
+    use crate::actions::testing;
+
+    const TIME: Duration = Duration::from_millis(300);
+
+    fn job(url: &str) -> Job {
+        let test = HealthTest::Network { url: url.into(), time: TIME, min_speed: None };
+        testing::job(ActionKind::HealthTest(test))
+    }
+
+    /// Serves 64 KiB to each that asks, for as long as the test lives.
+    fn server() -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}/file", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut head = [0; 4096];
+                if stream.read(&mut head).unwrap_or(0) == 0 {
+                    continue;
+                }
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 65536\r\nconnection: close\r\n\r\n";
+                drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&[0; 65536])));
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_file_is_fetched_until_the_time_is_over() {
+        let url = server();
+        let [report] = &test(&job(&url), &url, TIME, Some(1)).unwrap()[..] else { panic!("one report") };
+        assert!(report.passed() && report.bytes > 2 * 65536, "{report:?}");
+        let [slow] = &test(&job(&url), &url, TIME, Some(u64::MAX)).unwrap()[..] else { panic!("one report") };
+        assert!(slow.faults[0].contains("and the limit is"), "{:?}", slow.faults);
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_no_fault_of_the_machine() {
+        let url = "http://127.0.0.1:1/file";
+        let failure = test(&job(url), url, TIME, None).unwrap_err();
+        assert_eq!((failure.problem.code, failure.problem.subject.as_str()), (ErrorCode::SourceUnreachable, url));
+    }
+
+    #[test]
+    fn damaged_frames_are_read_of_devices_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for (port, device) in [("eth0", true), ("lo", false)] {
+            let statistics = dir.path().join(port).join("statistics");
+            fs::create_dir_all(&statistics).unwrap();
+            fs::write(statistics.join("rx_errors"), "5\n").unwrap();
+            fs::write(statistics.join("tx_errors"), "2\n").unwrap();
+            if device {
+                fs::create_dir(dir.path().join(port).join("device")).unwrap();
+            }
+        }
+        assert_eq!(damaged(dir.path()), [("eth0".to_owned(), 7)]);
+    }
+}
