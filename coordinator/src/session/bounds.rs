@@ -34,6 +34,8 @@ const LINES_ROOM: usize = 10 << 10;
 const MAX_DISKS: usize = 512;
 /// Reasons in the report of a wiped disk. It is kept in its run's status and in the machine's.
 const MAX_LIMITS: usize = 4;
+/// Why a part failed its health test: a few places, and what else was counted.
+const MAX_FAULTS: usize = 8;
 /// Ports of one machine.
 const MAX_MACS: usize = 256;
 
@@ -192,7 +194,7 @@ fn health_report(said: HealthReport) -> HealthReport {
     HealthReport {
         part: cut(said.part, MAX_WORD),
         disk: said.disk.map(disk_id),
-        faults: said.faults.into_iter().take(MAX_LIMITS).map(|fault| cut(fault, MAX_WORD)).collect(),
+        faults: said.faults.into_iter().take(MAX_FAULTS).map(|fault| cut(fault, MAX_WORD)).collect(),
         workflow: String::new(),
         ..said
     }

@@ -65,23 +65,27 @@ pub fn wipe_disk(request: &WipeRequest, observer: &dyn Observer) -> Result<WipeR
 }
 
 /// Wipes a disk as [`wipe_disk`] does, and in place of erasing it writes so many percent of it (1 to 100), reads that back,
-/// compares it, and zeroes it. Bad places are no error: they are counted.
+/// compares it, and zeroes it. Bad places are no error: they are counted in `found`, also where the call fails later.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
 /// # Errors
 /// [`WriteError`], as of [`wipe_disk`].
 pub fn test_disk(
-    request: &WipeRequest, percent: u8, observer: &dyn Observer,
-) -> Result<(WipeReport, Surface), WriteError> {
-    let mut found = Surface::default();
+    request: &WipeRequest, percent: u8, found: &mut Surface, observer: &dyn Observer,
+) -> Result<WipeReport, WriteError> {
     let seed = Uuid::new_v4().as_u64_pair().0;
     let mut test = |device: &RealDevice, _, order: &Order<'_>| {
-        found = write_surface(device, percent, seed, order, observer)?;
+        *found = write_surface(device, percent, seed, order, observer)?;
         Ok(0)
     };
     let report = run(request, observer, Until::Tested, &mut test)?;
-    Ok((WipeReport { method: "a test that wrote, read back and zeroed".to_owned(), ..report }, found))
+    let mut report = WipeReport { method: "a test that wrote, read back and zeroed".to_owned(), ..report };
+    if found.errors > 0 {
+        report.level = WipeLevel::Signatures;
+        report.limits.push("places failed the test, and may hold what it wrote or what was there before".to_owned());
+    }
+    Ok(report)
 }
 
 /// What is done between the clearing of tables and that of the receipt; how many places were looked at afterwards.

@@ -1,6 +1,7 @@
 //! CPUs: each computes for a while what is known, and its temperature is watched.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -93,10 +94,12 @@ fn watch(job: &Job, began: Instant, time: Duration, mut look: impl FnMut()) -> R
     }
 }
 
-/// Every CPU that this process may use.
+/// Every CPU that this process may use. Where the kernel does not say (its set may be larger than ours of 1024), as many numbers as
+/// there are CPUs.
 fn cpus() -> Vec<usize> {
     let all = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect()
+    let named: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect();
+    if named.is_empty() { (0..thread::available_parallelism().map_or(1, NonZero::get)).collect() } else { named }
 }
 
 /// Computes on that CPU until it is stopped; how many results were wrong.

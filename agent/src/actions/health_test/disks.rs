@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use landfall_api::{
     DiskFacts, DiskSelector, ErrorCode, HealthReport, HealthTest, HealthTestKind, Problem, WipeLevel, WipeSpec,
 };
-use landfall_disk::{SelectionGuard, Surface, read_surface, test_disk};
+use landfall_disk::{SelectionGuard, Surface, WriteError, read_surface, test_disk};
 
 use super::super::at_once::Together;
 use super::super::chosen_disk::{list, one};
@@ -46,9 +46,12 @@ pub(super) fn test(
         let requests = wipe::requests(machine, job, &emptied(disks, limits.percent))?;
         wipe::each(job, &requests, |request, observer| {
             let began = Timestamp::now();
-            let (emptied, found) = test_disk(request, limits.percent, observer)?;
-            machine.note_wiped(job.run.workflow_uid, emptied.disk.clone());
-            wipe::tell(job, emptied);
+            let mut found = Surface::default();
+            let emptied = test_disk(request, limits.percent, &mut found, observer);
+            if let Some(emptied) = counted(emptied, &mut found)? {
+                machine.note_wiped(job.run.workflow_uid, emptied.disk.clone());
+                wipe::tell(job, emptied);
+            }
             done(began, &request.disk, &found);
             Ok(())
         })?;
@@ -58,12 +61,29 @@ pub(super) fn test(
         let authority = authority(job, SelectionGuard::named());
         Together::new(job, &disks).at_once(|n, observer| {
             let began = Timestamp::now();
-            let found = read_surface(&disks[n], limits.percent, &authority, observer)?;
+            let mut found = Surface::default();
+            let read = read_surface(&disks[n], limits.percent, &authority, observer);
+            if let Some(read) = counted(read, &mut found)? {
+                found = read;
+            }
             done(began, &disks[n], &found);
             Ok(())
         })?;
     }
     Ok(reports.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A disk that fails in another way than its test looks for has failed its test too: counted, so that its report is made.
+fn counted<T>(result: Result<T, WriteError>, found: &mut Surface) -> Result<Option<T>, WriteError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (WriteError::DeviceIo { .. } | WriteError::Unreadable { .. })) => {
+            found.errors += 1;
+            found.first_error.get_or_insert_with(|| error.to_string());
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What empties them: a test of a whole disk leaves zeroes everywhere.
@@ -120,6 +140,17 @@ mod tests {
     use landfall_api::DiskId;
 
     use super::*;
+
+    #[test]
+    fn a_disk_that_fails_in_another_way_failed_its_test() {
+        let mut found = Surface { errors: 2, first_error: Some("first".into()), ..Surface::default() };
+        let device = || "/dev/sda".to_owned();
+        let io =
+            WriteError::DeviceIo { device: device(), action: "flush".into(), source: std::io::Error::other("dead") };
+        assert_eq!(counted::<()>(Err(io), &mut found).unwrap(), None);
+        assert_eq!((found.errors, found.first_error.as_deref()), (3, Some("first")));
+        assert!(counted::<()>(Err(WriteError::Cancelled { device: device() }), &mut found).is_err());
+    }
 
     #[test]
     fn a_disk_fails_by_its_errors_or_its_speed() {

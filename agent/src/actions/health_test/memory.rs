@@ -28,7 +28,7 @@ const SPARE: u64 = 64 << 20;
 /// Between reports of progress.
 const TICK: Duration = Duration::from_millis(500);
 /// Places that are named; the others are counted.
-const NAMED: usize = 10;
+const NAMED: usize = 4;
 /// The kernel's counters of corrected and uncorrected errors, one folder a memory controller (Linux, Documentation/driver-api/edac.rst).
 const EDAC: &str = "/sys/devices/system/edac/mc";
 
@@ -39,17 +39,16 @@ pub(super) fn test(job: &Job, percent: u8, passes: u32) -> Result<Vec<HealthRepo
     let began = (Timestamp::now(), Instant::now());
     let free = available_memory().unwrap_or(0);
     let bytes = tested(free, percent);
-    if bytes < BLOCK as u64 * 8 {
+    let before = [count(Path::new(EDAC), "ce_count"), count(Path::new(EDAC), "ue_count")];
+    let mut blocks = taken(job, bytes)?;
+    if blocks.is_empty() {
         let text = format!("{free} bytes of memory are free, which leaves none to test");
         return Err(final_failure(Problem::new(ErrorCode::NotEnoughMemory, text).hint("give the machine more memory")));
     }
-    let before = [count(Path::new(EDAC), "ce_count"), count(Path::new(EDAC), "ue_count")];
-    let mut blocks = taken(job, bytes)?;
     let total = blocks.len() as u64 * BLOCK as u64 * 8 * 2 * u64::from(passes);
     // Each is written and read.
     let meter = Meter { total: total * 2, done: AtomicU64::new(0), said: Mutex::new(began.1) };
-    let mut faults: Vec<Fault> = Vec::new();
-    let mut errors = 0;
+    let mut found = Found::default();
     for step in 0..passes.saturating_mul(2) {
         // The second of two steps has each bit the other way round.
         let (seed, flip) = (u64::from(step / 2), if step % 2 == 0 { 0 } else { u64::MAX });
@@ -58,17 +57,16 @@ pub(super) fn test(job: &Job, percent: u8, passes: u32) -> Result<Vec<HealthRepo
             for (word, place) in block.iter_mut().enumerate() {
                 *place = content(n, word);
             }
-            Vec::new()
+            Found::default()
         })?;
-        let found = each(job, &mut blocks, &meter, |n, block| compared(n, black_box(block), content))?;
-        errors += found.len() as u64;
-        faults.extend(found.into_iter().take(NAMED.saturating_sub(faults.len())));
+        found.add(each(job, &mut blocks, &meter, |n, block| compared(n, black_box(block), content))?);
     }
     let [corrected, uncorrected] = [
         count(Path::new(EDAC), "ce_count").saturating_sub(before[0]),
         count(Path::new(EDAC), "ue_count").saturating_sub(before[1]),
     ];
-    let mut words: Vec<String> = faults.iter().map(Fault::words).collect();
+    let Found { errors, first } = found;
+    let mut words: Vec<String> = first.iter().map(Fault::words).collect();
     if errors > words.len() as u64 {
         words.push(format!("{} other places", errors - words.len() as u64));
     }
@@ -139,30 +137,30 @@ impl Meter {
 
 /// Does that to every block, on all CPUs; `act` is given its number.
 fn each(
-    job: &Job, blocks: &mut [Block], meter: &Meter, act: impl Fn(usize, &mut Block) -> Vec<Fault> + Sync,
-) -> Result<Vec<Fault>, Failure> {
+    job: &Job, blocks: &mut [Block], meter: &Meter, act: impl Fn(usize, &mut Block) -> Found + Sync,
+) -> Result<Found, Failure> {
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     let share = blocks.len().div_ceil(workers).max(1);
     let act = &act;
-    let ends: Vec<Result<Vec<Fault>, Failure>> = thread::scope(|scope| {
+    let ends: Vec<Result<Found, Failure>> = thread::scope(|scope| {
         let begin = |(n, part): (usize, _)| {
             scope.spawn(move || {
-                let mut faults = Vec::new();
+                let mut found = Found::default();
                 for (n, block) in (n * share..).zip::<&mut [Block]>(part) {
                     may_act(job)?;
-                    faults.extend(act(n, block));
+                    found.add(act(n, block));
                     meter.one_more(job);
                 }
-                Ok(faults)
+                Ok(found)
             })
         };
         let running: Vec<_> = blocks.chunks_mut(share).enumerate().map(begin).collect();
         let panicked = || Problem::new(ErrorCode::Internal, "a fault of the agent ended the test of memory");
         running.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(final_failure(panicked())))).collect()
     });
-    let mut all = Vec::new();
+    let mut all = Found::default();
     for end in ends {
-        all.extend(end?);
+        all.add(end?);
     }
     Ok(all)
 }
@@ -176,13 +174,31 @@ struct Fault {
     found: u64,
 }
 
-fn compared(n: usize, block: &Block, content: impl Fn(usize, usize) -> u64) -> Vec<Fault> {
-    let wrong = block.iter().enumerate().map(|(word, found)| (word, *found, content(n, word)));
-    let fault = |(word, found, expected): (usize, u64, u64)| {
-        let address = block.as_ptr() as usize as u64 + word as u64 * 8;
-        (found != expected).then_some(Fault { address, expected, found })
-    };
-    wrong.filter_map(fault).collect()
+/// The wrong words of some blocks. Of memory that is all wrong there is one for each word, so most are only counted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    errors: u64,
+    /// At most [`NAMED`].
+    first: Vec<Fault>,
+}
+
+impl Found {
+    fn add(&mut self, other: Self) {
+        self.errors += other.errors;
+        self.first.extend(other.first.into_iter().take(NAMED.saturating_sub(self.first.len())));
+    }
+}
+
+fn compared(n: usize, block: &Block, content: impl Fn(usize, usize) -> u64) -> Found {
+    let mut all = Found::default();
+    for (word, found) in block.iter().enumerate() {
+        let expected = content(n, word);
+        if *found != expected {
+            let address = block.as_ptr() as usize as u64 + word as u64 * 8;
+            all.add(Found { errors: 1, first: vec![Fault { address, expected, found: *found }] });
+        }
+    }
+    all
 }
 
 impl Fault {
@@ -235,13 +251,14 @@ mod tests {
     fn a_stuck_bit_is_found_with_its_place() {
         let content = |n, word| mixed(0, n, word);
         let mut block: Block = (0..BLOCK).map(|word| content(3, word)).collect();
-        assert_eq!(compared(3, &block, content), []);
+        assert_eq!(compared(3, &block, content), Found::default());
         block[77] ^= 1 << 9;
-        let [fault] = compared(3, &block, content)[..] else { panic!("one is wrong") };
+        let [fault] = compared(3, &block, content).first[..] else { panic!("one is wrong") };
         assert_eq!((fault.expected ^ fault.found, fault.address), (1 << 9, block.as_ptr() as usize as u64 + 77 * 8));
         assert!(fault.words().starts_with("bits 0x200 of "), "{}", fault.words());
         // The block of another place holds other words.
-        assert!(compared(4, &block, content).len() > BLOCK / 2);
+        let other = compared(4, &block, content);
+        assert!(other.errors as usize > BLOCK / 2 && other.first.len() == NAMED, "{}", other.errors);
     }
 
     #[test]
