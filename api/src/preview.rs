@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, ActionSpec, DiskFacts, DiskHealth, DiskId, DiskReceipt, DiskSelector, Machine, WipeLevel};
+use crate::{
+    Action, ActionSpec, DiskFacts, DiskHealth, DiskId, DiskReceipt, DiskSelector, HealthTestSpec, Machine, WipeLevel,
+};
 
 /// The body of `POST …/machines/{name}/preview`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +93,9 @@ impl Preview {
                     });
                 }
                 ActionSpec::Wipe(spec) => (spec.disks.iter().collect(), Vec::new()),
+                ActionSpec::HealthTest(HealthTestSpec { disk_write: Some(spec), .. }) => {
+                    (spec.disks.iter().collect(), Vec::new())
+                }
                 ActionSpec::Storage(spec) => {
                     let keep = (0..spec.disks.len()).flat_map(|item| spec.preserved(item)).collect();
                     (spec.disks.iter().flat_map(|layout| &layout.select).collect(), keep)

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, HealthReport, Machine, MachinePhase,
-    MachineStatus, Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionSpec, ActionStatus, Condition, ConditionStatus, ConditionType as Type, DiskId, HealthReport, Machine,
+    MachinePhase, MachineStatus, Management, Purpose, Reason, ReceiptState, WipeReport, Workflow, WorkflowPhase,
+    WorkflowStatus,
 };
 
 use crate::run::policy::{MAX_TESTED, MAX_WIPED};
@@ -105,7 +106,9 @@ pub fn tested(machine: &mut Machine, workflow: &Workflow) {
     let Some(run) = workflow.status.as_ref().filter(|run| !run.tested.is_empty()) else { return };
     let status = machine.status.get_or_insert_default();
     let (name, disks) = (&workflow.metadata.name, status.facts.as_ref().map(|facts| &facts.disks));
-    let is_there = |disk: &DiskId| disks.is_none_or(|all| all.iter().any(|one| one.id.same_disk(disk)));
+    let all_known = find(&status.conditions, &Type::DisksKnown).is_none_or(|c| c.status == ConditionStatus::True);
+    let gone = |disk: &DiskId| disks.is_some_and(|all| !all.iter().any(|one| one.id.same_disk(disk)));
+    let is_there = |disk: &DiskId| !(all_known && gone(disk));
     status.tested.retain(|known| {
         let again = run.tested.iter().any(|one| one.same_part(known));
         let since = run.tested.iter().any(|one| one.test == known.test);
@@ -232,13 +235,18 @@ fn touched(run: &WorkflowStatus) -> bool {
 
 /// Whether an action began that can change what is on a disk.
 fn touched_a_disk(run: &WorkflowStatus) -> bool {
-    run.actions.iter().any(|action| action.attempt > 0 && action.action.spec.changes_disk())
+    let began = |action: &ActionStatus| action.attempt > 0 && !action.is_left_out();
+    run.actions.iter().any(|action| action.action.spec.changes_disk() && began(action))
 }
 
 /// Whether it put a system on no disk, though it was to, or emptied disks.
 fn wrote_nothing(run: &WorkflowStatus) -> bool {
     let any = |wanted: fn(&ActionStatus) -> bool| run.actions.iter().any(wanted);
-    let wrote = any(|one| one.action.spec.writes_system() && !one.is_left_out());
+    // A container that is lent disks may install a system.
+    let wrote = any(|one| {
+        let lent = matches!(&one.action.spec, ActionSpec::RunContainer(spec) if !spec.devices.is_empty());
+        (lent || one.action.spec.writes_system()) && !one.is_left_out()
+    });
     let emptied = any(|one| one.action.spec.empties_disk() && !one.is_left_out());
     !wrote && (emptied || any(|one| one.action.spec.writes_system()))
 }
@@ -330,7 +338,7 @@ mod tests {
         let empties = serde_json::json!({"name": "erase", "wipe": {}});
         let provisioned_by = |action: &serde_json::Value, left_out: bool, receipt: Option<ReceiptState>| {
             let mut write = ActionStatus::pending(serde_json::from_value::<Action>(action.clone()).unwrap());
-            write.attempt = u32::from(!left_out);
+            write.attempt = 1;
             write.outcome = Some(if left_out { ActionOutcome::left_out() } else { ActionOutcome::done() });
             let run =
                 WorkflowStatus { phase: WorkflowPhase::Succeeded, actions: vec![write], ..WorkflowStatus::default() };

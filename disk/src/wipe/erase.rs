@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_secs(60);
 pub(super) fn erase(
     device: &dyn BlockDevice, commands: &dyn Commands, method: Method, order: &Order<'_>, observer: &dyn Observer,
 ) -> Result<u32, WriteError> {
-    let size = device.size() / u64::from(device.logical_sector()) * u64::from(device.logical_sector());
+    let size = whole_sectors(device);
     let says = Says { observer, method, size, said: Cell::new(None) };
     let ends = ENDS.min(size / 2);
     let flush = || device.flush().map_err(device_io(order.device, "flush the erasure of"));
@@ -102,6 +102,18 @@ pub(super) fn under_way(commands: &dyn Commands, transport: &str) -> Option<u64>
         "scsi" => scsi::under_way(commands).ok().flatten().or_else(of_ata),
         _ => None,
     }
+}
+
+/// Looks whether a disk reads as zeroes; at how many places.
+///
+/// # Errors
+/// [`WriteError::NotErased`], and those of the device and of the order's checks.
+pub(super) fn all_zero(device: &dyn BlockDevice, order: &Order<'_>) -> Result<u32, WriteError> {
+    zeroed(device, whole_sectors(device), order)
+}
+
+fn whole_sectors(device: &dyn BlockDevice) -> u64 {
+    device.size() / u64::from(device.logical_sector()) * u64::from(device.logical_sector())
 }
 
 /// Looks whether the disk reads as zeroes; at how many places.

@@ -77,13 +77,13 @@ pub fn test_disk(
     let seed = Uuid::new_v4().as_u64_pair().0;
     let mut test = |device: &RealDevice, _, order: &Order<'_>| {
         *found = write_surface(device, percent, seed, order, observer)?;
-        Ok(0)
+        if percent == 100 && found.errors == 0 { erase::all_zero(device, order) } else { Ok(0) }
     };
     let report = run(request, observer, Until::Tested, &mut test)?;
     let mut report = WipeReport { method: "a test that wrote, read back and zeroed".to_owned(), ..report };
     if found.errors > 0 {
         report.level = WipeLevel::Signatures;
-        report.limits.push("places failed the test, and may hold what it wrote or what was there before".to_owned());
+        report.limits.push("places failed the test: they may hold what it wrote, or what was there before".to_owned());
     }
     Ok(report)
 }

@@ -23,6 +23,8 @@ use crate::runner::{Failure, Job};
 const LOOK: Duration = Duration::from_millis(500);
 /// The drivers whose sensors are in CPUs (Linux, Documentation/hwmon): Intel's, AMD's, and that of ARM boards.
 const SENSORS: [&str; 4] = ["coretemp", "k10temp", "zenpower", "cpu_thermal"];
+/// CPUs with wrong results that are named; the others are counted.
+const NAMED: usize = 4;
 const HWMON: &str = "/sys/class/hwmon";
 /// SHA-256 of 64 KiB in which byte n is n modulo 251, as sha256sum says.
 const INTEGER: [u8; 32] = [
@@ -62,11 +64,13 @@ pub(super) fn test(job: &Job, time: Duration, max_celsius: Option<u8>) -> Result
     watched?;
     let mut wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
     wrong.sort_unstable();
-    let mut faults: Vec<String> = wrong.iter().map(|(cpu, n)| format!("cpu{cpu} computed {n} wrong results")).collect();
     let too_hot = hot.filter(|celsius| max_celsius.is_some_and(|limit| *celsius > i32::from(limit)));
-    faults.extend(
-        too_hot.map(|celsius| format!("it reached {celsius} °C, and the limit is {}", max_celsius.unwrap_or_default())),
-    );
+    let limit = max_celsius.unwrap_or_default();
+    let hot_words = too_hot.map(|celsius| format!("it reached {celsius} °C, and the limit is {limit}"));
+    let named = wrong.iter().take(NAMED).map(|(cpu, n)| format!("cpu{cpu} computed {n} wrong results"));
+    let others = wrong.len().saturating_sub(NAMED);
+    let others = (others > 0).then(|| format!("{others} other CPUs computed wrong results"));
+    let faults = hot_words.into_iter().chain(named).chain(others).collect();
     tracing::info!("{} CPUs computed for {} s", cpus.len(), began.1.elapsed().as_secs());
     Ok(single(
         job,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use landfall_api::{DiskReceipt, ErrorCode, HealthReport, HealthTestKind, ImageProof, Problem, Progress};
-use landfall_disk::{LogLevel, Observer, WriteError, image_at, open_source};
+use landfall_disk::{LogLevel, Observer, image_at, open_source, shown_name};
 
 use super::super::at_once::failure;
 use super::super::{final_failure, installed_root::may_act};
@@ -17,6 +17,8 @@ use crate::runner::{Failure, Job};
 
 /// Read at once, bytes.
 const PIECE: usize = 256 << 10;
+/// So long, or half of a shorter test, nothing comes only from a network that fails.
+const SILENT: Duration = Duration::from_secs(5);
 /// Between looks whether the time is over, or the job stopped.
 const LOOK: Duration = Duration::from_millis(100);
 /// Between reports of progress.
@@ -30,7 +32,9 @@ const COUNTERS: [&str; 2] = ["rx_errors", "tx_errors"];
 pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>) -> Result<Vec<HealthReport>, Failure> {
     let (started, began) = (Timestamp::now(), Instant::now());
     let before = damaged(Path::new(PORTS));
-    job.doing.begin("test", url);
+    // A URL's query is often a secret.
+    let shown = shown_name(&image_at(url, ImageProof::Waived));
+    job.doing.begin("test", &shown);
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let fetched = thread::scope(|scope| {
         // A server that says nothing ends neither the test nor a cancel.
@@ -44,20 +48,24 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
         over.store(true, Ordering::Relaxed);
         fetched
     });
-    let bytes = fetched?;
+    let Fetched { bytes, silent } = fetched?;
     let bytes_per_second = speed(bytes, began.elapsed());
     if bytes == 0 {
         // Nothing says that it is the machine's fault: the log has what the connections ended with.
-        let text = format!("nothing came from {url} within {} s", time.as_secs_f64());
+        let text = format!("nothing came from {shown} within {} s", time.as_secs_f64());
         let hint = "check the URL and its server; the log says why each connection ended";
-        return Err(final_failure(Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(url)));
+        return Err(final_failure(Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(shown)));
     }
-    let slow = too_slow(&format!("{url} comes with"), bytes_per_second, min_speed);
+    let slow = too_slow(&format!("{shown} comes with"), bytes_per_second, min_speed);
     let mut faults: Vec<String> = slow.into_iter().collect();
+    if silent >= SILENT.min(time / 2) {
+        faults.push(format!("nothing came from {shown} for the last {} s", silent.as_secs_f64()));
+    }
     let mut errors = 0;
     for (port, now) in damaged(Path::new(PORTS)) {
-        let known = before.iter().find(|(name, _)| *name == port).map_or(0, |(_, count)| *count);
-        let count = now.saturating_sub(known);
+        // A port that came meanwhile counts from when its driver was loaded.
+        let Some((_, known)) = before.iter().find(|(name, _)| *name == port) else { continue };
+        let count = now.saturating_sub(*known);
         errors += count;
         faults.extend((count > 0).then(|| format!("port {port} counted {count} damaged frames")));
     }
@@ -87,21 +95,34 @@ impl Observer for Logged {
     }
 }
 
-/// Fetches until the time is over; how many bytes came.
-fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &AtomicBool) -> Result<u64, Failure> {
+/// What came.
+struct Fetched {
+    bytes: u64,
+    /// How long nothing had come when the time was over.
+    silent: Duration,
+}
+
+/// Fetches until the time is over, or until the server fails after something came.
+fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &AtomicBool) -> Result<Fetched, Failure> {
     // Nothing of it is kept, so nothing has to prove it.
     let image = image_at(url, ImageProof::Waived);
-    let (mut piece, mut bytes, mut said) = (vec![0; PIECE], 0_u64, began);
-    let ended =
-        |error: &WriteError| if began.elapsed() >= time { Ok(()) } else { may_act(job).and(Err(failure(error))) };
+    let (mut piece, mut bytes, mut said, mut last) = (vec![0; PIECE], 0_u64, began, began);
     while began.elapsed() < time {
         let mut source = open_source(&image, false, &Logged).map_err(|error| failure(&error))?;
         while began.elapsed() < time {
             may_act(job)?;
             match source.read(&mut piece, stop) {
                 Ok(0) => break,
-                Ok(n) => bytes += n as u64,
-                Err(error) => ended(&error)?,
+                Ok(n) => (bytes, last) = (bytes + n as u64, Instant::now()),
+                Err(error) => {
+                    may_act(job)?;
+                    // After something came, the silence is what the test found.
+                    if bytes == 0 && began.elapsed() < time {
+                        return Err(failure(&error));
+                    }
+                    tracing::warn!("{error}");
+                    return Ok(Fetched { bytes, silent: (began + time).saturating_duration_since(last) });
+                }
             }
             if said.elapsed() >= TICK {
                 said = Instant::now();
@@ -112,7 +133,7 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
         }
     }
     may_act(job)?;
-    Ok(bytes)
+    Ok(Fetched { bytes, silent: last.elapsed() })
 }
 
 fn speed(bytes: u64, time: Duration) -> u64 {
@@ -172,6 +193,24 @@ mod tests {
         assert!(report.passed() && report.bytes > 2 * 65536, "{report:?}");
         let [slow] = &test(&job(&url), &url, TIME, Some(u64::MAX)).unwrap()[..] else { panic!("one report") };
         assert!(slow.faults[0].contains("and the limit is"), "{:?}", slow.faults);
+    }
+
+    #[test]
+    fn a_network_that_dies_in_the_middle_fails() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}/file?secret=x", listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            assert!(stream.read(&mut head).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\nfirst").unwrap();
+            // It stays open until the test has ended.
+            drop(stream.read(&mut head));
+        });
+        let [report] = &test(&job(&url), &url, TIME, None).unwrap()[..] else { panic!("one report") };
+        let [fault] = &report.faults[..] else { panic!("{report:?}") };
+        assert!(fault.contains("for the last 0.") && !fault.contains("secret"), "{fault}");
+        server.join().unwrap();
     }
 
     #[test]

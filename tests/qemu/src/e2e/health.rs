@@ -2,7 +2,9 @@
 //! test passes once the disk is mended.
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{ConditionStatus, ErrorCode, HealthReport, HealthTestKind, MachinePhase, WorkflowPhase};
+use landfall_api::{
+    ConditionStatus, ErrorCode, HealthReport, HealthTestKind, MachinePhase, MachineStatus, WorkflowPhase,
+};
 use landfall_lab::{DiskBus, DiskFault, Firmware, Machine};
 use serde_json::json;
 
@@ -40,8 +42,7 @@ pub(super) async fn of_every_part(context: Context) -> anyhow::Result<()> {
     let failed = scene.wait_end(&run, WorkflowPhase::Failed).await?.status.context("no status")?;
     let problem = failed.problem.context("the workflow failed without a reason")?;
     ensure!(problem.code == ErrorCode::HealthTestFailed, "{problem}");
-    let status = scene.coordinator.api().machine("m1").await?.status.context("no status")?;
-    ensure!(status.phase == MachinePhase::Unhealthy, "the machine is {:?}", status.phase);
+    let status = reaches(&scene, MachinePhase::Unhealthy).await?;
     let healthy = status.conditions.iter().find(|one| one.kind == landfall_api::ConditionType::Healthy);
     ensure!(healthy.is_some_and(|one| one.status == ConditionStatus::False), "{healthy:?}");
     let serials = [GOOD, FAILS].map(|disk| machine.spec().disks[disk].serial.clone());
@@ -80,9 +81,16 @@ pub(super) async fn of_every_part(context: Context) -> anyhow::Result<()> {
     let run = scene.run(&machine, "again").await?;
     scene.wait_end(&run, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;
-    let status = scene.coordinator.api().machine("m1").await?.status.context("no status")?;
-    ensure!(status.phase == MachinePhase::Available, "the machine is {:?}", status.phase);
+    let status = reaches(&scene, MachinePhase::Available).await?;
     ensure!(of(&status.tested, DiskRead, Some(FAILS))?.workflow == run, "{:?}", status.tested);
     ensure!(of(&status.tested, Memory, None)?.passed(), "the other tests' results stay");
     Ok(())
+}
+
+/// The machine's document follows its workflow's.
+async fn reaches(scene: &Scene, phase: MachinePhase) -> anyhow::Result<MachineStatus> {
+    let what = format!("phase {phase:?}");
+    let is = |machine: &landfall_api::Machine| machine.status.as_ref().is_some_and(|status| status.phase == phase);
+    let machine = scene.coordinator.api().wait_machine("m1", &what, scene.limit(BOOT), is).await?;
+    machine.status.context("no status")
 }
