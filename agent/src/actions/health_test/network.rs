@@ -48,7 +48,7 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
         over.store(true, Ordering::Relaxed);
         fetched
     });
-    let Fetched { bytes, silent } = fetched?;
+    let Fetched { bytes, silent, broke_off } = fetched?;
     let bytes_per_second = speed(bytes, began.elapsed());
     if bytes == 0 {
         // Nothing says that it is the machine's fault: the log has what the connections ended with.
@@ -58,8 +58,12 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
     }
     let slow = too_slow(&format!("{shown} comes with"), bytes_per_second, min_speed);
     let mut faults: Vec<String> = slow.into_iter().collect();
-    if silent >= SILENT.min(time / 2) {
-        faults.push(format!("nothing came from {shown} for the last {} s", silent.as_secs_f64()));
+    match broke_off {
+        Some(error) => faults.push(format!("the connection broke off: {error}")),
+        None if silent >= SILENT.min(time / 2) => {
+            faults.push(format!("nothing came from {shown} for the last {} s", silent.as_secs_f64()));
+        }
+        None => {}
     }
     let mut errors = 0;
     for (port, now) in damaged(Path::new(PORTS)) {
@@ -98,8 +102,10 @@ impl Observer for Logged {
 /// What came.
 struct Fetched {
     bytes: u64,
-    /// How long nothing had come when the time was over.
+    /// How long nothing had come at the end.
     silent: Duration,
+    /// Why it ended before the time was over.
+    broke_off: Option<String>,
 }
 
 /// Fetches until the time is over, or until the server fails after something came.
@@ -116,12 +122,13 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
                 Ok(n) => (bytes, last) = (bytes + n as u64, Instant::now()),
                 Err(error) => {
                     may_act(job)?;
-                    // After something came, the silence is what the test found.
-                    if bytes == 0 && began.elapsed() < time {
+                    let early = began.elapsed() < time;
+                    // A server from which nothing came says nothing of the machine.
+                    if early && bytes == 0 {
                         return Err(failure(&error));
                     }
-                    tracing::warn!("{error}");
-                    return Ok(Fetched { bytes, silent: (began + time).saturating_duration_since(last) });
+                    let broke_off = early.then(|| error.to_string());
+                    return Ok(Fetched { bytes, silent: last.elapsed(), broke_off });
                 }
             }
             if said.elapsed() >= TICK {
@@ -133,7 +140,7 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
         }
     }
     may_act(job)?;
-    Ok(Fetched { bytes, silent: last.elapsed() })
+    Ok(Fetched { bytes, silent: last.elapsed(), broke_off: None })
 }
 
 fn speed(bytes: u64, time: Duration) -> u64 {
