@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::DiskId;
+use crate::{DiskId, readable_bytes};
 
 words! {
     /// What a health test is about: the field of `healthTest` that asks for it.
@@ -96,14 +96,37 @@ impl HealthReport {
 
     /// What it says, as a sentence for people.
     pub fn summary(&self) -> String {
-        let Self { test, part, bytes, bytes_per_second, errors, .. } = self;
+        let Self { test, part, bytes, .. } = self;
+        let subject = if test.as_str() == part { part.clone() } else { format!("{test} of {part}") };
         let result = if self.passed() { "passed".to_owned() } else { format!("FAILED: {}", self.faults.join("; ")) };
-        let measured = match test {
-            HealthTestKind::Cpu => String::new(),
-            _ => format!(", {bytes} bytes at {bytes_per_second} bytes/s"),
+        let measured = match bytes {
+            0 => String::new(),
+            _ => format!(", {} at {}/s", readable_bytes(*bytes), readable_bytes(self.bytes_per_second)),
         };
         let corrected = if self.corrected > 0 { format!(", {} corrected", self.corrected) } else { String::new() };
         let hottest = self.hottest_celsius.map(|celsius| format!(", up to {celsius} °C")).unwrap_or_default();
-        format!("{test} of {part}: {result}{measured}, {errors} errors{corrected}{hottest}")
+        format!("{subject}: {result}{measured}{corrected}{hottest}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_says_what_was_measured_and_why_it_failed() {
+        let begun = |test, part| HealthReport::begun(test, part, Timestamp::UNIX_EPOCH);
+        let memory = HealthReport {
+            bytes: 3 << 30,
+            bytes_per_second: 1 << 29,
+            corrected: 2,
+            ..begun(HealthTestKind::Memory, "memory")
+        };
+        assert_eq!(memory.summary(), "memory: passed, 3.0 GiB at 512.0 MiB/s, 2 corrected");
+        let cpu = HealthReport { hottest_celsius: Some(71), ..begun(HealthTestKind::Cpu, "cpu") };
+        assert_eq!(cpu.summary(), "cpu: passed, up to 71 °C");
+        let faults = vec!["cannot read 4096 bytes at 0".into(), "it is slow".into()];
+        let disk = HealthReport { errors: 1, faults, ..begun(HealthTestKind::DiskRead, "sda") };
+        assert_eq!(disk.summary(), "diskRead of sda: FAILED: cannot read 4096 bytes at 0; it is slow");
     }
 }

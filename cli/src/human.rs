@@ -1,19 +1,8 @@
 //! Numbers and times as people read them.
 
 use jiff::Timestamp;
+pub(crate) use landfall_api::readable_bytes as bytes;
 use landfall_api::{ConditionStatus, ConditionType, Progress, WorkflowStatus};
-
-/// `1.2 GiB`.
-pub(crate) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
 
 /// `85s`, `12m`, `3h20m`, `5d`: as kubectl's tables have ages.
 pub(crate) fn span(seconds: i64) -> String {
@@ -85,10 +74,6 @@ mod tests {
 
     #[test]
     fn numbers_read_as_people_write_them() {
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1 << 20), "1.0 MiB");
-        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
-        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
         for (s, text) in
             [(-5, "0s"), (85, "85s"), (125, "2m5s"), (700, "11m"), (7260, "2h1m"), (7200, "2h"), (200_000, "2d")]
         {

@@ -30,7 +30,8 @@ pub struct Surface {
     pub bytes_per_second: u64,
     /// The longest single read or write.
     pub slowest: Duration,
-    /// Pieces that could not be read or written, or were not what was written. At most 100: the test ends then.
+    /// Pieces that could not be read or written, or were not what was written. From the 100th on no more is
+    /// tested, and what was written is still zeroed, which can add as many again.
     pub errors: u64,
     /// The first of them, in words.
     pub first_error: Option<String>,

@@ -118,14 +118,23 @@ pub fn tested(machine: &mut Machine, workflow: &Workflow) {
     status.tested.drain(..status.tested.len().saturating_sub(MAX_TESTED));
 }
 
+/// Parts that failed their health test and that the condition names; a shelf of disks can fail at once.
+const NAMED_PARTS: usize = 4;
+
 /// Whether every part passed its last test; nothing if none was tested.
 fn healthy(status: &mut MachineStatus, at: (Timestamp, u64)) {
     if status.tested.is_empty() {
         return;
     }
-    let failed: Vec<String> = status.tested.iter().filter(|one| !one.passed()).map(HealthReport::summary).collect();
+    let mut failed: Vec<String> = status.tested.iter().filter(|one| !one.passed()).map(HealthReport::summary).collect();
     let (passed, reason) = (failed.is_empty(), if failed.is_empty() { Reason::Passed } else { Reason::Failed });
-    let message = if passed { "every part passed its last health test".to_owned() } else { failed.join("; ") };
+    let more = failed.len().saturating_sub(NAMED_PARTS);
+    failed.truncate(NAMED_PARTS);
+    let message = match more {
+        _ if passed => "every part passed its last health test".to_owned(),
+        0 => failed.join("; "),
+        _ => format!("{}; and {more} more failed, see status.tested", failed.join("; ")),
+    };
     set(&mut status.conditions, Type::Healthy, passed, reason, message, at);
 }
 
@@ -327,9 +336,24 @@ pub fn workflow(workflow: &mut Workflow, now: Timestamp) {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Action, ActionOutcome, DiskReceipt, Receipt};
+    use landfall_api::{Action, ActionOutcome, DiskReceipt, HealthTestKind, Receipt};
 
     use super::*;
+
+    #[test]
+    fn a_condition_names_four_failed_parts() {
+        let at = Timestamp::UNIX_EPOCH;
+        let failed = |n: u32| HealthReport {
+            faults: vec!["it is slow".into()],
+            ..HealthReport::begun(HealthTestKind::DiskRead, &format!("sd{n}"), at)
+        };
+        for (count, end) in [(4, "sd3: FAILED: it is slow"), (6, "; and 2 more failed, see status.tested")] {
+            let mut status = MachineStatus { tested: (0..count).map(failed).collect(), ..MachineStatus::default() };
+            healthy(&mut status, (at, 1));
+            let message = &find(&status.conditions, &Type::Healthy).unwrap().message;
+            assert!(message.ends_with(end) && message.matches("FAILED").count() == 4, "{message}");
+        }
+    }
 
     #[test]
     fn a_run_that_wrote_no_system_installs_nothing() {

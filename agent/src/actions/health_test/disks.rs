@@ -118,7 +118,10 @@ fn chosen(selectors: &[DiskSelector]) -> Result<Vec<DiskFacts>, Failure> {
 fn report(write: bool, began: Timestamp, disk: &DiskFacts, found: &Surface, limits: Limits) -> HealthReport {
     let kind = if write { HealthTestKind::DiskWrite } else { HealthTestKind::DiskRead };
     let Surface { bytes, bytes_per_second, slowest, errors, first_error } = found;
-    let first = first_error.iter().map(|first| format!("{errors} errors, the first: {first}"));
+    let first = first_error.iter().map(|first| match errors {
+        1 => first.clone(),
+        _ => format!("{errors} errors, the first: {first}"),
+    });
     // Of a disk with errors the speed says nothing: the kernel tries each bad place again.
     let slow = too_slow("it reaches", *bytes_per_second, limits.min_speed.filter(|_| *errors == 0));
     HealthReport {
@@ -162,6 +165,7 @@ mod tests {
         };
         assert!(of(0, 100, Some(100)).passed() && of(0, 0, None).passed());
         assert_eq!(of(0, 99, Some(100)).faults, ["it reaches 99 bytes/s, and the limit is 100"]);
+        assert_eq!(of(1, 1, None).faults, ["cannot read 4096 bytes at 0"]);
         let bad = of(2, 1, Some(100));
         assert_eq!(bad.faults, ["2 errors, the first: cannot read 4096 bytes at 0"]);
         assert_eq!((bad.slowest_ms, bad.part.as_str(), bad.disk.unwrap().name), (7, "sda", "sda".into()));

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(super) use landfall_api::readable_bytes as bytes;
 use landfall_api::{DiskReceipt, Progress};
 use landfall_disk::{LogLevel, Observer};
 use serde_json::{Value, json};
@@ -138,21 +139,6 @@ fn line(progress: &Progress) -> String {
         parts.push(format!("{}-bound", progress.slowest));
     }
     parts.join("  ")
-}
-
-/// `1.2 GiB`.
-pub(super) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut value = n as f64;
-    let mut unit = "B";
-    for next in UNITS {
-        if value < 1023.95 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
 }
 
 /// `45s`, `2m05s`, `1h02m`.
