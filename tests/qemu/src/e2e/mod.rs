@@ -333,13 +333,14 @@ fn remove_disks(dir: &Path) {
     }
 }
 
+/// The files below a directory. A link is not followed: a test may have a root file system with links to anywhere.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for path in std::fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())) {
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.push(path);
+    for entry in std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
         }
     }
     found.sort();
@@ -354,5 +355,16 @@ mod tests {
     fn each_test_has_a_folder_of_its_own() {
         let folders: BTreeSet<String> = TESTS.iter().map(Test::folder).collect();
         assert_eq!(folders.len(), TESTS.len());
+    }
+
+    #[test]
+    fn links_lead_to_no_file_of_a_test() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(below.join("disk.raw"), "").unwrap();
+        std::os::unix::fs::symlink("/", below.join("loop")).unwrap();
+        std::os::unix::fs::symlink(below.join("disk.raw"), below.join("link.raw")).unwrap();
+        assert_eq!(files(dir.path()), [below.join("disk.raw")]);
     }
 }
