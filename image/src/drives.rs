@@ -7,6 +7,10 @@ use serde::Serialize;
 
 use crate::kernel::modinfo::canonical;
 
+/// Drives Mellanox's ConnectX-3, and asks the kernel for what makes it a network port (`request_module`): no index names that.
+const MLX4_CORE: &str = "mlx4_core";
+const MLX4_NETWORK: &str = "mlx4_en";
+
 /// The modules of a boot image and of its kernel.
 #[derive(Debug)]
 pub struct Carried<'a> {
@@ -128,12 +132,15 @@ impl Carried<'_> {
     }
 
     fn verdict(&self, index: &ModuleIndex, device: &DeviceFacts) -> Verdict {
-        let lacking: Vec<_> = device.modules.iter().filter(|module| !self.has(module)).cloned().collect();
+        // Of a device that has a driver it is what stands behind it, and has none.
+        let behind = if device.modalias.is_empty() { Vec::new() } else { index.for_device(&device.modalias) };
+        let drivers = device.modules.iter().map(String::as_str).chain(behind.iter().map(|module| module.as_str()));
+        let has_halves = device.class == "network" && drivers.map(canonical).any(|name| name == MLX4_CORE);
+        let needed = device.modules.iter().map(String::as_str).chain(has_halves.then_some(MLX4_NETWORK));
+        let lacking: Vec<_> = needed.filter(|module| !self.has(module)).map(str::to_owned).collect();
         if !lacking.is_empty() {
             return Verdict::Lacks { modules: lacking };
         }
-        // Of a device that has a driver it is what stands behind it, and has none.
-        let behind = if device.modalias.is_empty() { Vec::new() } else { index.for_device(&device.modalias) };
         if !device.driver.is_empty() && !device.modalias.is_empty() && behind.is_empty() {
             return Verdict::NoDriver;
         }
@@ -185,7 +192,7 @@ status:
 
     fn judged(text: &str) -> Result<Vec<Device>, String> {
         let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
-        let (modules, builtin) = (set(&["virtio_pci", "virtio_net", "e1000e"]), set(&["ahci"]));
+        let (modules, builtin) = (set(&["virtio_pci", "virtio_net", "e1000e", "mlx4_core"]), set(&["ahci"]));
         judge(
             "node.yaml",
             text,
@@ -213,6 +220,11 @@ status:
             (device("storage", "nvme", &[], ""), Verdict::Unknown { driver: "nvme".into() }, true),
             (device("network", "virtio-pci", &["virtio_pci"], "virtio:d1v1"), Verdict::NoDriver, true),
             (device("network", "", &[], "pci:v8086d10d3"), by(&["e1000e"]), false),
+            (
+                device("network", "mlx4_core", &["mlx4_core"], ""),
+                Verdict::Lacks { modules: vec!["mlx4_en".into()] },
+                true,
+            ),
             (device("network", "", &[], "pci:v1d0fdec20"), Verdict::NoDriver, true),
             (device("display", "", &[], "pci:v10de"), Verdict::NoDriver, false),
         ];

@@ -1,9 +1,11 @@
 //! Shows what an initramfs or a disk image contains. The type is detected by content, never by the file's name.
 
+mod medium;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::io::{BufRead as _, Cursor, Read, Write as _};
+use std::io::{BufRead as _, Cursor, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpt::disk::LogicalBlockSize;
@@ -55,7 +57,7 @@ pub enum InspectError {
     },
     /// None of the supported types.
     #[error(
-        "{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor a unified kernel image, nor an image's index"
+        "{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor a unified kernel image, a boot medium, or an image's index"
     )]
     Unknown(PathBuf),
 }
@@ -111,6 +113,8 @@ pub enum Report {
     Index(IndexReport),
     /// A unified kernel image.
     Uki(Box<UkiReport>),
+    /// A boot medium.
+    Medium(Box<MediumReport>),
 }
 
 impl Report {
@@ -119,6 +123,7 @@ impl Report {
         match self {
             Self::Initramfs { .. } => Some(self),
             Self::Uki(uki) => uki.initramfs.initramfs(),
+            Self::Medium(medium) => medium.initramfs.initramfs(),
             Self::Disk { .. } | Self::Index(_) => None,
         }
     }
@@ -138,6 +143,20 @@ pub struct UkiReport {
     pub is_signed: bool,
     /// Names of its sections, sorted.
     pub sections: Vec<String>,
+    /// Its boot image.
+    pub initramfs: Report,
+}
+
+/// What is on a boot medium.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MediumReport {
+    /// Bytes of the file.
+    pub stored_bytes: u64,
+    /// `sha256:<hex>` of the file.
+    pub digest: String,
+    /// The kernel's command line.
+    pub command_line: String,
     /// Its boot image.
     pub initramfs: Report,
 }
@@ -184,7 +203,7 @@ pub struct PartitionReport {
     pub bytes: u64,
 }
 
-/// Inspects `path`, reading it once from end to end.
+/// Inspects `path`, reading it from end to end.
 ///
 /// # Errors
 /// See [`InspectError`].
@@ -199,7 +218,17 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
         }
         return uki(path, &program);
     }
-    content(path, file)
+    let found = medium::find(&mut file).map_err(io)?;
+    file.seek(SeekFrom::Start(0)).map_err(io)?;
+    let Some(found) = found else { return content(path, file) };
+    let mut whole = Hashing::new(io::sink());
+    io::copy(&mut file, &mut whole).map_err(io)?;
+    let (stored_bytes, digest) = whole.finish();
+    let (start, length) = found.initramfs;
+    file.seek(SeekFrom::Start(start)).map_err(io)?;
+    let initramfs = content(path, file.take(length))?;
+    let command_line = printable(&found.command_line);
+    Ok(Report::Medium(Box::new(MediumReport { stored_bytes, digest, command_line, initramfs })))
 }
 
 /// An EFI program with an initramfs in it.

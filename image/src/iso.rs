@@ -150,6 +150,8 @@ fn menu_of(command_line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpio::Archive;
+    use crate::inspect::{Report, inspect};
 
     fn made_of(directory: &Path) -> Option<[PathBuf; 2]> {
         let have = |program: &str| std::process::Command::new(program).arg("--version").output().is_ok();
@@ -160,6 +162,7 @@ mod tests {
         }
         let parts = ["kernel", "initramfs"].map(|name| directory.join(name));
         parts.iter().for_each(|path| fs::write(path, path.display().to_string()).unwrap());
+        fs::write(&parts[1], Archive::new().write_to(Vec::new()).unwrap()).unwrap();
         Some(parts)
     }
 
@@ -184,6 +187,10 @@ mod tests {
         assert_eq!((&iso[510..512], &iso[512..520]), (&[0x55, 0xaa][..], &b"EFI PART"[..]));
         assert_eq!((&iso[0x8001..0x8006], &iso[0x8801..0x8806]), (&b"CD001"[..], &b"CD001"[..]));
         assert!(iso.windows(recipe.command_line.len()).any(|at| at == recipe.command_line.as_bytes()));
+        let Report::Medium(seen) = inspect(&one).unwrap() else { panic!("not seen as a medium") };
+        assert_eq!((seen.command_line.as_str(), seen.stored_bytes), (recipe.command_line, bytes));
+        let Report::Initramfs { sizes, .. } = seen.initramfs else { panic!("no initramfs is in it") };
+        assert_eq!(sizes.stored_bytes, fs::metadata(&initramfs).unwrap().len());
         // No stage is left.
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
     }

@@ -453,7 +453,10 @@ fn show(args: &InspectArgs) -> anyhow::Result<()> {
         });
     };
     let Some(Report::Initramfs { modules, builtin, aliases, .. }) = report.initramfs() else {
-        bail!("{} is no boot image: --facts needs an initramfs or a unified kernel image", args.file.display());
+        bail!(
+            "{} is no boot image: --facts needs an initramfs, a unified kernel image or a boot medium",
+            args.file.display()
+        );
     };
     let text = fs::read_to_string(facts).with_context(|| format!("cannot read {}", facts.display()))?;
     let carried = Carried { modules, builtin, aliases };

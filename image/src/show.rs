@@ -65,6 +65,13 @@ pub(crate) fn report(out: &mut impl Write, file: &Path, report: &Report) -> io::
             writeln!(out, "  command  {}", uki.command_line)?;
             return self::report(out, file, &uki.initramfs);
         }
+        Report::Medium(medium) => {
+            writeln!(out, "{}: boot medium", file.display())?;
+            writeln!(out, "  stored   {}", bytes(medium.stored_bytes))?;
+            writeln!(out, "  digest   {}", medium.digest)?;
+            writeln!(out, "  command  {}", medium.command_line)?;
+            return self::report(out, file, &medium.initramfs);
+        }
     }
     Ok(())
 }
