@@ -109,7 +109,7 @@ pub struct NicFacts {
     /// Where its device is: `0000:3b:00.0` on PCI, `1-4.2:1.0` on USB; empty for a virtual port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub address: String,
-    /// What was last heard from the other end of its cable (LLDP). Of a port in a bond it is not known.
+    /// What was last heard from the other end of its cable (LLDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<Neighbour>,
 }

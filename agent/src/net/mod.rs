@@ -9,6 +9,7 @@ mod lldp;
 mod manage;
 mod neighbours;
 mod netlink;
+mod original_port;
 mod port;
 mod resolve;
 mod router;

@@ -7,12 +7,13 @@ use std::{future, io, thread};
 
 use landfall_api::{MachineFacts, Neighbour};
 use nix::net::if_::if_indextoname;
-use nix::sys::socket::{LinkAddr, recvfrom};
+use nix::sys::socket::{LinkAddr, recvfrom, setsockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::lldp::{self, ETHER_TYPE};
+use super::original_port::OriginalPort;
 
 /// A longer frame is not read to its end. A port takes 1500 bytes, unless the MTU is changed.
 const FRAME: usize = 1500;
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Between an announcement and new facts.
 const SETTLE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 5 });
 
-/// By the port's name. Of a bond the kernel names the bond as the port, so its members' are not known.
+/// By the port's name.
 type Known = BTreeMap<String, Neighbour>;
 
 /// What was heard last on each port.
@@ -37,6 +38,7 @@ impl Neighbours {
         // Of one EtherType on every port. Without the header of the frame: only the payload is read.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(ETHER_TYPE.to_be()))))?;
         socket.set_read_timeout(Some(LOOK))?;
+        setsockopt(&socket, OriginalPort, &true)?;
         let (sender, known) = watch::channel(Known::new());
         thread::Builder::new().name("lldp".into()).spawn(move || follow(&socket, &sender))?;
         Ok(Self(known))

@@ -1,9 +1,14 @@
 //! c: a machine whose only way to the coordinator is a VLAN on a bond of two ports, with a switch that speaks LACP at the other end.
 //! Its first port netboots, and then leads nowhere.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
+use landfall_api::MachineFacts;
 use landfall_lab::{Cable, Firmware, Machine};
 use serde_json::json;
+use tokio::net::UnixDatagram;
 
 use super::Context;
 use super::scene::{BOOT, Scene, require_installed};
@@ -15,6 +20,7 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
     let dir = scene.context.dir.clone();
     let ([first, at_switch_1], [second, at_switch_2]) = (Cable::ends(&dir, "cable1"), Cable::ends(&dir, "cable2"));
+    let at_machine = [first.own.clone(), second.own.clone()];
     let mut switch = Machine::builder("switch")
         .firmware(Firmware::Bios)
         .without_nics()
@@ -37,8 +43,10 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
     ]);
     scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
     scene.template(&scene.image_url()).await?;
+    let announced = tokio::spawn(announce(at_machine));
     let (workflow, power_on) = scene.install(&mut machine).await?;
     require_installed(&machine, &workflow)?;
+    announced.abort();
 
     machine.wait_serial(power_on, &format!("bond0.20: address {ADDRESS} from the command line"), BOOT).await?;
     machine.wait_serial(power_on, "is reached over bond0.20", BOOT).await?;
@@ -49,9 +57,32 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
     let mut reported: Vec<String> = facts.nics.iter().map(|nic| nic.mac.to_string()).collect();
     reported.sort();
     ensure!(reported == macs, "the machine has {macs:?} and reported {reported:?}");
+    // The bond hides from which of its ports a frame comes, unless it is asked.
+    let neighbours: Vec<_> = spec.nics[1..].iter().map(|port| neighbour(&facts, &port.mac)).collect();
+    ensure!(neighbours == ["p1", "p2"], "at the other ends of the cables are {neighbours:?}");
     ensure!(
         !machine.serial().lines_since(power_on).iter().any(|line| line.text.contains("cannot make")),
         "an interface was not made"
     );
     Ok(())
+}
+
+/// Announces the ports `p1` and `p2` of a switch by LLDP to these sockets of cables, until it is stopped.
+async fn announce(ports: [PathBuf; 2]) -> anyhow::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    loop {
+        for (nth, port) in (1..).zip(&ports) {
+            let head = [0x01, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 9, 0x88, 0xcc];
+            let payload = format!("\x02\x04\x07sw1\x04\x03\x05p{nth}\x06\x02\0\x78\0\0");
+            // The machine is off, or slow.
+            drop(socket.send_to(&[&head[..], payload.as_bytes()].concat(), port).await);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// The switch's port at the other end of a port's cable.
+fn neighbour(facts: &MachineFacts, mac: &str) -> String {
+    let nic = facts.nics.iter().find(|nic| nic.mac.to_string() == mac);
+    nic.and_then(|nic| nic.neighbour.as_ref()).map(|heard| heard.port.clone()).unwrap_or_default()
 }
