@@ -1,5 +1,6 @@
 //! The agent as an ordinary command.
 
+mod initramfs;
 mod write;
 
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ enum Command {
         #[arg(long)]
         reboot: bool,
     },
+    /// Serve as the only task of an initramfs, as the boot image does. The kernel's command line names the coordinator. Ends with the
+    /// machine's restart.
+    Initramfs,
     /// Tell the coordinator that this installed system is up, then remove the agent from it.
     PhoneHome {
         /// The file that the install left.
@@ -91,13 +95,13 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                 network: None,
                 drivers_settled: None,
                 disks: Disks::watch(None),
-                owns_machine: false,
                 board: Board::default(),
                 tail,
             };
             let end = runtime.block_on(life.live());
             finish(end, reboot)
         }
+        Command::Initramfs => runtime.block_on(initramfs::serve(tail)),
         Command::PhoneHome { config } => match runtime.block_on(phone_home::run(&config)) {
             Ok(()) => Ok(0),
             Err(e @ phone_home::Error::Refused(_)) => {

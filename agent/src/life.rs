@@ -22,6 +22,7 @@ use crate::drivers::SETTLE_LIMIT;
 use crate::facts;
 use crate::logging::Tail;
 use crate::net::{Neighbours, Network, Uplink};
+use crate::ownership::owns_machine;
 use crate::status::Board;
 use crate::thread::on_thread;
 
@@ -49,8 +50,6 @@ pub(crate) struct Life {
     pub(crate) drivers_settled: Option<watch::Receiver<bool>>,
     /// The disks, watched.
     pub(crate) disks: Disks,
-    /// The agent owns the machine: it may set the clock.
-    pub(crate) owns_machine: bool,
     /// Where it says what it does.
     pub(crate) board: Board,
     /// The log's memory.
@@ -114,7 +113,7 @@ impl Life {
                 status.now = "waiting for the coordinator's instructions".to_owned();
                 (status.fingerprint, status.error) = (None, None);
             });
-            if self.owns_machine {
+            if owns_machine() {
                 clock::set(enrolled.coordinator_time);
             }
             // Enrolling takes one port; the hello names every port, and they come with their drivers.

@@ -1,9 +1,10 @@
 //! landfall-agent: PID 1 of the boot image, or an ordinary command.
 //!
-//! Wiring only. A machine's way through this crate: `pid1` (mounts, console) → `drivers` and `disks` → `net` → `life` (reach, enrol,
+//! Wiring only. A machine's way through this crate: `pid1` (mounts, console) → `booted` (`drivers`, `disks`, `net`) → `life` (reach, enrol,
 //! session) → `runner` → `actions` → back to `pid1::power`, which restarts it.
 
 mod actions;
+mod booted;
 mod children;
 mod cli;
 mod cmdline;
@@ -17,6 +18,7 @@ mod kexec;
 mod life;
 mod logging;
 mod net;
+mod ownership;
 mod phone_home;
 mod pid1;
 mod rootfs;

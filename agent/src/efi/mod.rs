@@ -16,6 +16,7 @@ use nix::mount::{MsFlags, mount};
 
 use self::option::{Partition, load_option};
 use self::order::{Plan, plan, without};
+use crate::ownership::owns_machine;
 
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
 /// How they are mounted at all times but while they are written.
@@ -39,9 +40,9 @@ pub(crate) enum EfiError {
     Disk { path: PathBuf, source: io::Error },
 }
 
-/// Whether this machine's boot order is the agent's to change: it was started by UEFI, and the agent is all that runs on it.
+/// Whether this machine's boot order is the agent's to change: it was started by UEFI, and it is the agent's.
 pub(crate) fn is_ours() -> bool {
-    std::process::id() == 1 && Path::new("/sys/firmware/efi").is_dir()
+    owns_machine() && Path::new("/sys/firmware/efi").is_dir()
 }
 
 /// Mounts the firmware's variables, read-only, on a machine that is ours; who comes while it mounts them waits. It loads a module

@@ -3,34 +3,23 @@
 mod keyboard;
 mod kmsg;
 mod mount;
-mod power;
+pub(crate) mod power;
 mod screen;
 mod watchdog;
 
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
-use landfall_api::SecretText;
-use landfall_session::Target;
 use nix::sys::reboot::RebootMode;
-use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
 use self::power::Before;
 use self::watchdog::Watchdog;
-use crate::cmdline::CommandLine;
-use crate::disks::Disks;
-use crate::drivers::Drivers;
-use crate::life::{End, Life};
+use crate::booted::{self, Booted, FAULT_WAIT, STUCK_WAIT};
 use crate::logging::Tail;
-use crate::net::Network;
+use crate::ownership::claim_machine;
 use crate::status::Board;
-use crate::thread::on_thread;
 use crate::{drivers, efi, logging};
 
-/// Time between attempts at something that only another boot or a person can cure.
-const STUCK_WAIT: Duration = Duration::from_secs(60);
-/// Pause before a new start after an internal error of the agent.
-const FAULT_WAIT: Duration = Duration::from_secs(10);
 /// A slow console has so long for the last lines before the machine goes down.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
@@ -38,6 +27,7 @@ const LAST_LINES: Duration = Duration::from_secs(5);
 pub(crate) fn main() -> ! {
     let complaints = mount::mount_all();
     let (log, refused) = KernelLog::open();
+    claim_machine();
     let tail = logging::init(log.clone(), false);
     report_panics(log.clone(), tail.clone());
     tracing::info!("landfall-agent {} is PID 1", env!("CARGO_PKG_VERSION"));
@@ -68,31 +58,16 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
     tokio::spawn(screen::show(board.clone()));
     tokio::spawn(screen::remind(board.clone(), log.clone()));
-    let (settled, drivers_settled) = watch::channel(false);
-    let disks = Disks::watch(Some(drivers_settled.clone()));
-    tokio::spawn(async move {
-        load_drivers().await;
-        settled.send_replace(true);
-    });
-    let line = fs::read_to_string("/proc/cmdline").map(|text| CommandLine::parse(&text)).unwrap_or_default();
-    let (interfaces, mut watchdog) = (line.interfaces, (!line.no_watchdog).then(Watchdog::start));
-    let network = loop {
-        match Network::start(interfaces.clone(), false, "/etc/resolv.conf".into()) {
-            Ok(network) => break network,
-            Err(e) => tracing::error!(
-                "cannot open a routing socket ({e}): this kernel has no network; the agent keeps trying"
-            ),
-        }
-        tokio::time::sleep(FAULT_WAIT).await;
-    };
+    let line = booted::command_line();
+    let mut watchdog = (!line.no_watchdog).then(Watchdog::start);
+    let booted = Booted::start(line.interfaces).await;
     // From here on the keys are waited for; before, the kernel obeys them.
     let mut keyboard = keyboard::Restarts::listen();
     loop {
-        let life = live(network.clone(), drivers_settled.clone(), disks.clone(), board.clone(), tail.clone());
-        let mut life = tokio::spawn(life);
+        let mut life = tokio::spawn(booted.clone().live(board.clone(), tail.clone()));
         let ended = loop {
             tokio::select! {
-                ended = &mut life => break ended.map(|end| of(&end)),
+                ended = &mut life => break ended.map(|end| power::of(&end)),
                 () = keyboard.pressed() => {
                     say(&board, "Ctrl-Alt-Del: restarting");
                     stop(&mut watchdog).await;
@@ -121,64 +96,6 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
     }
 }
 
-async fn live(network: Network, drivers_settled: watch::Receiver<bool>, disks: Disks, board: Board, tail: Tail) -> End {
-    let (line, target) = command_line(&board).await;
-    let life = Life {
-        target,
-        token: line.token.map(|t| SecretText::new(t.0)),
-        boot_port: line.boot_port,
-        network: Some(network),
-        drivers_settled: Some(drivers_settled),
-        disks,
-        owns_machine: true,
-        board,
-        tail,
-    };
-    life.live().await
-}
-
-/// Reads the command line. Without a coordinator the agent can only log that.
-async fn command_line(board: &Board) -> (CommandLine, Target) {
-    loop {
-        let problem = match fs::read_to_string("/proc/cmdline") {
-            Err(e) => format!("/proc/cmdline: {e}"),
-            Ok(text) => {
-                let line = CommandLine::parse(&text);
-                for complaint in &line.complaints {
-                    tracing::warn!("kernel command line: {complaint}");
-                }
-                let pins = line.pins.iter().map(|p| p.to_string().parse()).collect::<Result<Vec<_>, _>>();
-                match (&line.coordinator, pins) {
-                    (Some(url), Ok(pins)) => match Target::new(url, pins) {
-                        Ok(target) => return (line, target),
-                        Err(e) => e.to_string(),
-                    },
-                    (_, Err(e)) => format!("landfall.ca: {e}"),
-                    (None, _) => "the kernel command line names no coordinator; add \
-                        landfall.coordinator=https://HOST:7443 and landfall.ca=sha256:… to it, and boot again"
-                        .to_owned(),
-                }
-            }
-        };
-        tracing::error!("kernel command line: {problem}");
-        board.failed(format!("kernel command line: {problem}"));
-        tokio::time::sleep(STUCK_WAIT).await;
-    }
-}
-
-async fn load_drivers() {
-    match on_thread("drivers", Drivers::open).await {
-        Ok(Ok(drivers)) => {
-            let available = drivers.available();
-            let loaded = drivers.settle().await;
-            tracing::info!("{loaded} drivers loaded of {available} in the boot image");
-        }
-        // A kernel with everything built in needs none.
-        Ok(Err(e)) => tracing::warn!("no drivers: {e}"),
-        Err(e) => tracing::error!("no drivers: {e}"),
-    }
-}
-
 /// The kernel starts to gather randomness only when a process waits for it, and takes seconds on machines without a
 /// source in hardware. Waiting from the first moment on hides that behind drivers and DHCP; the agent's key needs it.
 fn stir_randomness() {
@@ -204,16 +121,6 @@ fn answer_module_requests() {
     }
 }
 
-/// How a life that ended takes the machine down, and what a person reads of it.
-const fn of(end: &End) -> (&'static str, RebootMode) {
-    match end {
-        End::Reboot => ("restarting into the installed system", RebootMode::RB_AUTOBOOT),
-        End::PowerOff => ("turning the machine off", RebootMode::RB_POWER_OFF),
-        End::Kexec => ("starting the installed system's kernel, without the firmware", RebootMode::RB_KEXEC),
-        End::BootDisk => ("restarting to boot this machine's own disk", RebootMode::RB_AUTOBOOT),
-    }
-}
-
 fn say(board: &Board, why: &str) {
     tracing::info!("{why}");
     board.say(why);
@@ -225,22 +132,11 @@ async fn stop(watchdog: &mut Option<Watchdog>) {
     }
 }
 
-async fn restart(mut how: RebootMode, before: Before, log: &KernelLog) {
+async fn restart(how: RebootMode, before: Before, log: &KernelLog) {
     // Should this hang, the keys are the kernel's again.
     keyboard::give_back();
-    // Unmounting may block on a slow device.
-    let down = |how| {
-        let log = log.clone();
-        on_thread("power", move || power::go_down(how, before, || log.flush(LAST_LINES)))
-    };
-    if how == RebootMode::RB_KEXEC {
-        // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
-        let refused = down(how).await;
-        tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
-        how = RebootMode::RB_AUTOBOOT;
-    }
-    let refused = down(how).await;
-    tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
+    let log = log.clone();
+    power::restart(how, before, move || log.flush(LAST_LINES)).await;
     tokio::time::sleep(STUCK_WAIT).await;
 }
 

@@ -7,6 +7,8 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::children::reap_orphans;
+use crate::life::End;
+use crate::thread::on_thread;
 
 /// A device that answers within this has its file systems synced and unmounted. Any other must not keep the machine up
 /// for ever: the receipt stands, what was committed was flushed when it was, and the last action has synced before.
@@ -26,12 +28,39 @@ pub(crate) enum Before {
     Sync,
 }
 
+/// How a life that ended takes the machine down, and what a person reads of it.
+pub(crate) const fn of(end: &End) -> (&'static str, RebootMode) {
+    match end {
+        End::Reboot => ("restarting into the installed system", RebootMode::RB_AUTOBOOT),
+        End::PowerOff => ("turning the machine off", RebootMode::RB_POWER_OFF),
+        End::Kexec => ("starting the installed system's kernel, without the firmware", RebootMode::RB_KEXEC),
+        End::BootDisk => ("restarting to boot this machine's own disk", RebootMode::RB_AUTOBOOT),
+    }
+}
+
+/// [`go_down`]; if the kernel refuses to start the loaded kernel, through the firmware. Returns only if it refuses that too.
+pub(crate) async fn restart(mut how: RebootMode, before: Before, last: impl Fn() + Clone + Send + 'static) {
+    // Unmounting may block on a slow device.
+    let down = |how| {
+        let last = last.clone();
+        on_thread("power", move || go_down(how, before, last))
+    };
+    if how == RebootMode::RB_KEXEC {
+        // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
+        let refused = down(how).await;
+        tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
+        how = RebootMode::RB_AUTOBOOT;
+    }
+    let refused = down(how).await;
+    tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
+}
+
 /// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. `last` is done just before.
 /// Returns only if the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded), or why the emergency restart is impossible.
-pub(crate) fn go_down(how: RebootMode, before: Before, last: impl Fn()) -> io::Result<Infallible> {
+fn go_down(how: RebootMode, before: Before, last: impl Fn()) -> io::Result<Infallible> {
     let settled = match before {
         Before::Unmount => within(SETTLE_LIMIT, settle),
         Before::Sync => within(SETTLE_LIMIT, nix::unistd::sync),

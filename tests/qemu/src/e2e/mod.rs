@@ -9,6 +9,7 @@ mod crash_order;
 mod cut_after_commit;
 mod debian_roots;
 mod disk_buses;
+mod dracut;
 mod exec;
 mod failing_disk;
 mod fault_matrix;
@@ -196,6 +197,7 @@ const TESTS: &[Test] = tests! {
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
     "z" uefi_an_imported_curtin_config_installs full imported::from_curtin;
     "z" a_root_tar_becomes_a_machine_without_cloud_init full identity::without_cloud_init;
+    "z" uefi_dracuts_initramfs_with_the_agent_installs full dracut::installs;
     "z" the_root_of_an_image_grows_to_the_end_of_its_disk full grown::to_the_end;
 };
 

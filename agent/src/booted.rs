@@ -1,0 +1,134 @@
+//! A machine that was booted for the agent: it loads the drivers, brings up the ports, and the kernel's command line names the
+//! coordinator. So it is in the boot image, where the agent is process 1, and in an initramfs that something else made.
+
+use std::{fs, time::Duration};
+
+use landfall_api::{NetworkInterface, SecretText};
+use landfall_session::Target;
+use tokio::sync::watch;
+
+use crate::cmdline::CommandLine;
+use crate::disks::Disks;
+use crate::drivers::Drivers;
+use crate::life::{End, Life};
+use crate::logging::Tail;
+use crate::net::Network;
+use crate::status::Board;
+use crate::thread::on_thread;
+
+const LINE: &str = "/proc/cmdline";
+/// Time between attempts at something that only another boot or a person can cure.
+pub(crate) const STUCK_WAIT: Duration = Duration::from_secs(60);
+/// Pause before a new start after an internal error of the agent.
+pub(crate) const FAULT_WAIT: Duration = Duration::from_secs(10);
+
+/// What the agent has under its care.
+#[derive(Clone)]
+pub(crate) struct Booted {
+    network: Network,
+    drivers_settled: watch::Receiver<bool>,
+    disks: Disks,
+}
+
+impl Booted {
+    /// Begins to load the drivers and to bring up these interfaces. Returns once the kernel has a network.
+    pub(crate) async fn start(interfaces: Vec<NetworkInterface>) -> Self {
+        let (settled, drivers_settled) = watch::channel(false);
+        let disks = Disks::watch(Some(drivers_settled.clone()));
+        tokio::spawn(async move {
+            load_drivers().await;
+            settled.send_replace(true);
+        });
+        let network = loop {
+            match Network::start(interfaces.clone(), false, "/etc/resolv.conf".into()) {
+                Ok(network) => break network,
+                Err(e) => tracing::error!(
+                    "cannot open a routing socket ({e}): this kernel has no network; the agent keeps trying"
+                ),
+            }
+            tokio::time::sleep(FAULT_WAIT).await;
+        };
+        Self { network, drivers_settled, disks }
+    }
+
+    /// Serves the coordinator of the command line until the machine should go down.
+    pub(crate) async fn live(self, board: Board, tail: Tail) -> End {
+        let (line, target) = coordinator(&board).await;
+        let life = Life {
+            target,
+            token: line.token.map(|t| SecretText::new(t.0)),
+            boot_port: line.boot_port,
+            network: Some(self.network),
+            drivers_settled: Some(self.drivers_settled),
+            disks: self.disks,
+            board,
+            tail,
+        };
+        life.live().await
+    }
+}
+
+/// The command line that the kernel was started with; an empty one if it cannot be read, which is reported later.
+pub(crate) fn command_line() -> CommandLine {
+    fs::read_to_string(LINE).map(|text| CommandLine::parse(&text)).unwrap_or_default()
+}
+
+/// Reads the command line. Without a coordinator the agent can only log that.
+async fn coordinator(board: &Board) -> (CommandLine, Target) {
+    loop {
+        let problem = match fs::read_to_string(LINE) {
+            Err(e) => format!("{LINE}: {e}"),
+            Ok(text) => {
+                let line = CommandLine::parse(&text);
+                for complaint in &line.complaints {
+                    tracing::warn!("kernel command line: {complaint}");
+                }
+                match target(&line) {
+                    Ok(target) => return (line, target),
+                    Err(problem) => problem,
+                }
+            }
+        };
+        tracing::error!("kernel command line: {problem}");
+        board.failed(format!("kernel command line: {problem}"));
+        tokio::time::sleep(STUCK_WAIT).await;
+    }
+}
+
+fn target(line: &CommandLine) -> Result<Target, String> {
+    let Some(url) = &line.coordinator else {
+        return Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
+            landfall.ca=sha256:… to it, and boot again"
+            .to_owned());
+    };
+    let pins = line.pins.iter().map(|pin| pin.to_string().parse()).collect::<Result<Vec<_>, _>>();
+    Target::new(url, pins.map_err(|e| format!("landfall.ca: {e}"))?).map_err(|e| e.to_string())
+}
+
+async fn load_drivers() {
+    match on_thread("drivers", Drivers::open).await {
+        Ok(Ok(drivers)) => {
+            let available = drivers.available();
+            let loaded = drivers.settle().await;
+            tracing::info!("{loaded} drivers loaded of {available} in the boot image");
+        }
+        // A kernel with everything built in needs none.
+        Ok(Err(e)) => tracing::warn!("no drivers: {e}"),
+        Err(e) => tracing::error!("no drivers: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_a_coordinator_or_pin_is_refused() {
+        let of = |text: &str| target(&CommandLine::parse(text));
+        let pin = format!("landfall.ca=sha256:{}", "0".repeat(64));
+        assert!(of("quiet").unwrap_err().contains("names no coordinator"));
+        assert!(of("landfall.coordinator=https://h").unwrap_err().contains("no CA pin"));
+        assert!(of(&format!("landfall.coordinator=https://h/x {pin}")).unwrap_err().contains("https://h/x"));
+        assert!(of(&format!("landfall.coordinator=https://h {pin}")).is_ok());
+    }
+}
