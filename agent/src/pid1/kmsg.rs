@@ -12,12 +12,14 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{fs, io};
 
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
+
+use super::spcr::Copier;
 
 /// The kernel refuses a record over LOG_LINE_MAX (1024 less a prefix), so longer lines are cut in pieces.
 const PIECE: usize = 900;
@@ -41,6 +43,8 @@ struct Shared {
     urgent: Mutex<Sink>,
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Copies the kernel's log to a console that the kernel does not print on.
+    copier: OnceLock<Copier>,
 }
 
 #[derive(Default)]
@@ -103,7 +107,8 @@ impl KernelLog {
 
     fn over(sink: Sink, urgent: Sink) -> Self {
         let (sink, urgent) = (Mutex::new(sink), Mutex::new(urgent));
-        let shared = Shared { sink, urgent, queue: Mutex::default(), changed: Condvar::new() };
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let shared = Shared { sink, urgent, queue, changed, copier: OnceLock::new() };
         let log = Self(Arc::new(shared));
         let writer = log.clone();
         std::thread::spawn(move || writer.write_for_ever());
@@ -126,10 +131,19 @@ impl KernelLog {
         self.0.urgent.lock().unwrap_or_else(PoisonError::into_inner).say(priority, text);
     }
 
-    /// Waits until the console has everything, at most `limit`.
+    /// Waits until every console has everything; `limit` is of each.
     pub(crate) fn flush(&self, limit: Duration) {
         // What a slow console has not printed by then is lost.
         drop(self.0.changed.wait_timeout_while(self.queue(), limit, |queue| !queue.lines.is_empty()));
+        if let Some(copier) = self.0.copier.get() {
+            copier.flush(limit);
+        }
+    }
+
+    /// From now on a flush waits for this copier too.
+    pub(crate) fn copied_by(&self, copier: Copier) {
+        // There is one port.
+        self.0.copier.set(copier).unwrap_or_default();
     }
 
     fn write_for_ever(&self) -> ! {

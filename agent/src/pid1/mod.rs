@@ -5,6 +5,7 @@ mod kmsg;
 mod mount;
 pub(crate) mod power;
 mod screen;
+mod spcr;
 mod watchdog;
 
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
@@ -13,6 +14,7 @@ use nix::sys::reboot::RebootMode;
 
 use self::kmsg::KernelLog;
 use self::power::Before;
+use self::spcr::Copier;
 use self::watchdog::Watchdog;
 use crate::booted::{self, Booted, FAULT_WAIT, STUCK_WAIT};
 use crate::logging::Tail;
@@ -36,6 +38,9 @@ pub(crate) fn main() -> ! {
     }
     for complaint in refused {
         tracing::warn!("{complaint}");
+    }
+    if let Some(copier) = Copier::start() {
+        log.copied_by(copier);
     }
     answer_module_requests();
     // Beside everything else: the first facts wait for it.

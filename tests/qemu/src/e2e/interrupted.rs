@@ -79,8 +79,10 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
 
 /// The screen says what the machine does, while the kernel's log scrolls below; Ctrl-Alt-Del restarts it in order.
 pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Result<()> {
-    let scene = Scene::start(context).await?;
-    let builder = scene.ordinary("m1").firmware(Firmware::Bios).screen();
+    // What the serial port shows is there because the firmware names it.
+    let options = CoordinatorOptions { kernel_args: "console=tty0".into(), ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).screen().serial_console_named();
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
     let shows = |rows: &[String]| {
         let begins = |at: usize, text: &str| rows.get(at).is_some_and(|row| row.starts_with(text));

@@ -32,6 +32,17 @@ const fn on(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
+/// ACPI's table SPCR without its header (Microsoft's revision 2): a 16550 at the ports from 0x3f8 on, interrupt 4, 115200 baud.
+const SPCR: [u8; 44] = {
+    let mut table = [0; 44];
+    // A register of 8 bits among the ports.
+    (table[4], table[5], table[8], table[9]) = (1, 8, 0xf8, 0x03);
+    (table[16], table[17], table[22], table[24]) = (1, 4, 7, 1);
+    // No PCI device.
+    (table[28], table[29], table[30], table[31]) = (0xff, 0xff, 0xff, 0xff);
+    table
+};
+
 /// Everything after `qemu-system-x86_64`.
 pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel) -> Result<Vec<String>, LabError> {
     let mut args: Vec<String> = Vec::new();
@@ -54,6 +65,11 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     add(&["-qmp", &format!("unix:{},server=on,wait=off", dir.join("qmp").display())]);
     // Server hardware has a source of entropy; without one the guest's first keys wait for it.
     add(&["-device", "virtio-rng-pci"]);
+    if spec.names_console {
+        let table = dir.join("spcr");
+        std::fs::write(&table, SPCR).map_err(LabError::file("cannot write", &table))?;
+        add(&["-acpitable", &format!("sig=SPCR,data={}", table.display())]);
+    }
     if spec.screen {
         add(&["-device", "VGA"]);
     }

@@ -146,6 +146,8 @@ pub struct MachineSpec {
     pub watchdog: bool,
     /// Whether it has a screen, a VGA card; otherwise its firmware writes to the serial console too.
     pub screen: bool,
+    /// Whether the firmware names the serial console as the machine's (ACPI's table SPCR).
+    pub names_console: bool,
     /// The card of every port.
     pub card: Card,
     /// Ports, in boot order.
@@ -183,6 +185,7 @@ impl MachineBuilder {
             secure_boot: false,
             watchdog: false,
             screen: false,
+            names_console: false,
             card: Card::Virtio,
             nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
@@ -232,6 +235,13 @@ impl MachineBuilder {
     #[must_use]
     pub fn watchdog(mut self) -> Self {
         self.spec.watchdog = true;
+        self
+    }
+
+    /// Its firmware says that the serial console is the machine's.
+    #[must_use]
+    pub fn serial_console_named(mut self) -> Self {
+        self.spec.names_console = true;
         self
     }
 
