@@ -73,7 +73,7 @@ fn changed(store: &mut [u8]) -> Option<usize> {
 }
 
 /// The valid variables: their names, and where their data is.
-fn variables(store: &[u8]) -> Vec<(String, Range<usize>)> {
+pub(crate) fn variables(store: &[u8]) -> Vec<(String, Range<usize>)> {
     let one = |start: usize| {
         if store[start..start + VALID.len()] != VALID {
             return None;

@@ -17,6 +17,7 @@ pub mod blklog;
 mod coordinator;
 mod disk;
 mod dnsmasq;
+pub mod efi_dbx;
 pub mod efi_order;
 mod error;
 pub mod faulty;

@@ -1,14 +1,14 @@
-//! c: Secure Boot, with keys of one's own: the firmware refuses an unsigned and an altered kernel image, and starts the signed one,
-//! from a USB stick and over HTTP.
+//! c: Secure Boot, with keys of one's own: the firmware refuses an unsigned and an altered kernel image, and a signed one whose digest it
+//! has in dbx, and starts the signed one, from a USB stick and over HTTP.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
-use landfall_image::sign::{SigningKey, sign};
+use landfall_image::sign::{SigningKey, digest, sign};
 use landfall_image::uki;
-use landfall_lab::{CoordinatorOptions, Medium, Network, SECURE_BOOT_KEY, efi_order};
+use landfall_lab::{CoordinatorOptions, Medium, Network, SECURE_BOOT_KEY, efi_dbx, efi_order};
 use serde_json::json;
 
 use super::Context;
@@ -35,8 +35,15 @@ pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
     write_stick(&stick, &unsigned)?;
     let builder = scene.ordinary("m1").secure_boot().medium(&stick, Medium::Usb);
     let mut machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
-    for (what, program) in [("unsigned", &unsigned), ("altered", &altered)] {
+    let mut older = unsigned.clone();
+    // In its initramfs, which differs from one version to the next.
+    older[middle] ^= 1;
+    let older = sign(&older, &signing_key()?)?;
+    for (what, program) in [("unsigned", &unsigned), ("altered", &altered), ("older", &older)] {
         write_stick(&stick, program)?;
+        if what == "older" {
+            efi_dbx::forbid(&machine.efi_variables()?, &digest(program)?)?;
+        }
         let power_on = machine.power_on().await?;
         let line = machine.wait_serial_line(power_on, REFUSED, scene.limit(BOOT)).await?;
         let denied = ["Access Denied", "Security Violation"].iter().any(|why| line.text.contains(why));
@@ -89,10 +96,6 @@ async fn template(scene: &Scene) -> anyhow::Result<()> {
 
 /// A kernel image for this coordinator, and the same signed with the firmware's key.
 async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-    let (key, certificate) = SECURE_BOOT_KEY;
-    let opened = Command::new("openssl").args(["pkey", "-passin", "pass:snakeoil", "-in", key]).output()?;
-    ensure!(opened.status.success(), "{key}: {}", String::from_utf8_lossy(&opened.stderr));
-    let signer = SigningKey::new(&opened.stdout, &std::fs::read(certificate)?)?;
     let artefacts = &scene.context.artefacts;
     let stub = std::fs::read("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").context("the stub")?;
     let parts = uki::Parts {
@@ -103,8 +106,16 @@ async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         os_release: "ID=landfall\nNAME=Landfall\n",
     };
     let unsigned = uki::build(&parts)?;
-    let signed = sign(&unsigned, &signer)?;
+    let signed = sign(&unsigned, &signing_key()?)?;
     Ok((unsigned, signed))
+}
+
+/// The key that this OVMF trusts.
+fn signing_key() -> anyhow::Result<SigningKey> {
+    let (key, certificate) = SECURE_BOOT_KEY;
+    let opened = Command::new("openssl").args(["pkey", "-passin", "pass:snakeoil", "-in", key]).output()?;
+    ensure!(opened.status.success(), "{key}: {}", String::from_utf8_lossy(&opened.stderr));
+    Ok(SigningKey::new(&opened.stdout, &std::fs::read(certificate)?)?)
 }
 
 /// A stick with one FAT file system, on which firmware looks for this program.
