@@ -218,7 +218,11 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
         }
         return uki(path, &program);
     }
-    let found = medium::find(&mut file).map_err(io)?;
+    let found = match medium::find(&mut file) {
+        // A pipe has no volume. What was read of it is still in the buffer.
+        Err(error) if error.kind() == io::ErrorKind::NotSeekable => return content(path, file),
+        found => found.map_err(io)?,
+    };
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let Some(found) = found else { return content(path, file) };
     let mut whole = Hashing::new(io::sink());

@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 
 use tokio::time::sleep;
 
-use crate::booted::{self, Booted, FAULT_WAIT};
+use crate::booted::{self, Booted, FAULT_WAIT, STUCK_WAIT};
 use crate::efi;
 use crate::life::End;
 use crate::logging::Tail;
@@ -58,4 +58,5 @@ async fn restart(end: End) {
         }
     }
     power::restart(how, Before::Unmount, || ()).await;
+    sleep(STUCK_WAIT).await;
 }

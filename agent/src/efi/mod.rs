@@ -54,7 +54,9 @@ pub(crate) fn mount_variables() {
         return;
     }
     MOUNTED.call_once(|| match mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), READ_ONLY, None::<&str>) {
-        Ok(()) | Err(Errno::EBUSY) => {}
+        Ok(()) => {}
+        // The init of another's initramfs mounted them, to be written.
+        Err(Errno::EBUSY) => remount(READ_ONLY).unwrap_or_default(),
         Err(error) => tracing::warn!("the firmware's variables cannot be read: {error}"),
     });
 }

@@ -15,6 +15,7 @@ use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, NicFa
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::efi;
+use crate::ownership::owns_machine;
 
 /// Collects all facts. Blocking, some tens of milliseconds.
 pub(crate) fn collect() -> MachineFacts {
@@ -50,9 +51,9 @@ pub(crate) fn collect_identity() -> MachineFacts {
     MachineFacts { smbios: smbios::read(), nics: own_nics(), ..MachineFacts::default() }
 }
 
-/// PID 1 of a boot image makes no virtual ports, and the ones a kernel brings along are no way to a coordinator.
+/// On a machine that is the agent's nothing makes virtual ports, and the ones a kernel brings along are no way to a coordinator.
 fn own_nics() -> Vec<NicFacts> {
-    nics::read(Path::new("/sys/class/net"), std::process::id() != 1)
+    nics::read(Path::new("/sys/class/net"), !owns_machine())
 }
 
 /// This machine's identity, as far as hardware states it.

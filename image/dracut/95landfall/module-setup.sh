@@ -19,9 +19,8 @@ installkernel() {
 }
 
 install() {
-    inst_simple "$(find_binary landfall-agent)" /usr/bin/landfall-agent
+    inst_binary "$(find_binary landfall-agent)" /usr/bin/landfall-agent
     inst_multiple systemctl
-    inst_hook cmdline 99 "$moddir/parse-landfall.sh"
     inst_simple "$moddir/landfall-agent.service" "$systemdsystemunitdir/landfall-agent.service"
     $SYSTEMCTL -q --root "$initdir" add-wants initrd.target landfall-agent.service
 }

@@ -42,7 +42,7 @@ pub(super) fn find(volume: &mut (impl Read + Seek)) -> io::Result<Option<Medium>
     let initramfs = file(volume, root, &["LANDFALL", "INITRAMFS"])?;
     let menu = file(volume, root, &["BOOT", "GRUB", "GRUB.CFG"])?;
     let (Some(initramfs), Some(menu)) = (initramfs, menu) else { return Ok(None) };
-    let menu = content(volume, menu)?;
+    let Some(menu) = content(volume, menu)? else { return Ok(None) };
     let menu = String::from_utf8_lossy(&menu);
     let line = menu.lines().find_map(|line| line.trim().strip_prefix("linux ")?.split_once(' '));
     let command_line = line.map(|(_, words)| words.to_owned()).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) fn find(volume: &mut (impl Read + Seek)) -> io::Result<Option<Medium>
 fn file(volume: &mut (impl Read + Seek), root: Extent, path: &[&str]) -> io::Result<Option<Extent>> {
     let mut at = root;
     for name in path {
-        let directory = content(volume, at)?;
+        let Some(directory) = content(volume, at)? else { return Ok(None) };
         // A volume for DOS has eight characters of a name.
         let is_meant = |found: &str| found == *name || found.len() == 8 && name.starts_with(found);
         match entries(&directory).find(|(found, _)| is_meant(found)) {
@@ -88,11 +88,15 @@ fn record(bytes: &[u8]) -> Option<(String, Extent)> {
     Some((name, extent))
 }
 
-fn content(volume: &mut (impl Read + Seek), extent: Extent) -> io::Result<Vec<u8>> {
+/// `None`: it is not there, or too large. A disk may have had a volume once, of which the beginning is left.
+fn content(volume: &mut (impl Read + Seek), extent: Extent) -> io::Result<Option<Vec<u8>>> {
     if extent.bytes > MAX_READ {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a directory of the volume has more than 1 MiB"));
+        return Ok(None);
     }
-    read(volume, u64::from(extent.sector) * SECTOR, extent.bytes as usize)
+    match read(volume, u64::from(extent.sector) * SECTOR, extent.bytes as usize) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 fn read(volume: &mut (impl Read + Seek), at: u64, length: usize) -> io::Result<Vec<u8>> {
@@ -146,7 +150,9 @@ mod tests {
         sectors[3] = a_record("VMLINUZ.;1", 40, 5);
         assert_eq!(find(&mut volume(&sectors)).unwrap(), None, "without a boot image");
         sectors[0] = a_record("LANDFALL", 21, MAX_READ + 1);
-        assert!(find(&mut volume(&sectors)).is_err());
+        assert_eq!(find(&mut volume(&sectors)).unwrap(), None, "a directory that is too large");
+        sectors[0] = a_record("LANDFALL", 9999, size);
+        assert_eq!(find(&mut volume(&sectors)).unwrap(), None, "a directory behind the end");
     }
 
     #[test]

@@ -13,9 +13,8 @@ use super::scene::{BOOT, BOOTED, DISK_BYTES, Scene, require_installed};
 use super::tools::{run, text};
 
 /// The module, as users copy it.
-const MODULE: [(&str, &str); 3] = [
+const MODULE: [(&str, &str); 2] = [
     ("module-setup.sh", include_str!("../../../../image/dracut/95landfall/module-setup.sh")),
-    ("parse-landfall.sh", include_str!("../../../../image/dracut/95landfall/parse-landfall.sh")),
     ("landfall-agent.service", include_str!("../../../../image/dracut/95landfall/landfall-agent.service")),
 ];
 /// What systemd says as it starts the service.
@@ -42,6 +41,13 @@ pub(super) async fn installs(context: Context) -> anyhow::Result<()> {
     ] {
         ensure!(console.iter().any(|line| line.text.contains(said)), "{otherwise}");
     }
+    let begun = console.iter().take_while(|line| !line.text.contains("systemd-shutdown"));
+    let went_on = begun.into_iter().find(|line| {
+        ["dracut-initqueue", "dracut-pre-mount", "dracut-mount", "Reached target initrd-root-fs"]
+            .iter()
+            .any(|unit| line.text.contains(unit))
+    });
+    ensure!(went_on.is_none(), "the boot went on beside the agent: {went_on:?}");
     require_installed(&machine, &workflow)
 }
 
@@ -61,8 +67,9 @@ fn made(tar: &Path, root: &Path, agent: &Path, boot: &Path) -> anyhow::Result<(P
     let version = versions.next().context("the root tar has no kernel")??.file_name();
     let version = version.to_string_lossy();
     // dracut looks into /proc and /dev; the mounts end with its process.
-    let script = r#"mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" dracut --no-hostonly \
-        --add landfall --compress "zstd -1" --kver "$1" /boot/landfall.img"#;
+    let script = r#"mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" dracut --no-hostonly --add landfall \
+        --omit "network network-manager network-legacy systemd-networkd iscsi nfs nbd fcoe multipath" \
+        --compress "zstd -1" --kver "$1" /boot/landfall.img"#;
     run("unshare", &["--mount", "sh", "-c", script, &text(root), &version])?;
     let parts = [format!("boot/vmlinuz-{version}"), "boot/landfall.img".to_owned()];
     fs::create_dir(boot)?;
