@@ -1,5 +1,5 @@
 //! A machine that was booted for the agent: it loads the drivers, brings up the ports, and the kernel's command line names the
-//! coordinator. So it is in the boot image, where the agent is process 1, and in an initramfs that something else made.
+//! coordinator. The boot image does so, where the agent is process 1, and an initramfs that another program made.
 
 use std::{fs, time::Duration};
 
@@ -22,7 +22,7 @@ pub(crate) const STUCK_WAIT: Duration = Duration::from_secs(60);
 /// Pause before a new start after an internal error of the agent.
 pub(crate) const FAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// What the agent has under its care.
+/// The drivers, disks and ports of such a machine.
 #[derive(Clone)]
 pub(crate) struct Booted {
     network: Network,

@@ -1,5 +1,5 @@
-//! `landfall-agent initramfs`: in an initramfs that something else made, the agent does what it does as process 1 of the boot image,
-//! beside that initramfs's own process 1. It never ends but by taking the machine down: what would come after it, such as a
+//! `landfall-agent initramfs`: in an initramfs that another program made, the agent does what it does as process 1 of the boot image.
+//! That initramfs keeps its own process 1. The agent ends only when it takes the machine down: the next step of the boot, such as the
 //! search for the root file system, must not begin.
 
 use std::{path::Path, time::Duration};
@@ -41,7 +41,7 @@ pub(super) async fn serve(tail: Tail) -> ! {
 async fn restart(end: End) {
     let (why, how) = power::of(&end);
     tracing::info!("{why}");
-    // It knows what must stop first.
+    // systemd stops its own services first.
     if Path::new("/run/systemd/system").is_dir() {
         let verb = match end {
             End::Reboot | End::BootDisk => "reboot",

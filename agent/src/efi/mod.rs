@@ -55,7 +55,7 @@ pub(crate) fn mount_variables() {
     }
     MOUNTED.call_once(|| match mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), READ_ONLY, None::<&str>) {
         Ok(()) => {}
-        // The init of another's initramfs mounted them, to be written.
+        // Another init has mounted them, writable. If the kernel refuses to change that, they stay so.
         Err(Errno::EBUSY) => remount(READ_ONLY).unwrap_or_default(),
         Err(error) => tracing::warn!("the firmware's variables cannot be read: {error}"),
     });

@@ -57,7 +57,7 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
     let mut reported: Vec<String> = facts.nics.iter().map(|nic| nic.mac.to_string()).collect();
     reported.sort();
     ensure!(reported == macs, "the machine has {macs:?} and reported {reported:?}");
-    // The bond hides from which of its ports a frame comes, unless it is asked.
+    // Without PACKET_ORIGDEV the kernel names the bond, and not the port.
     let neighbours: Vec<_> = spec.nics[1..].iter().map(|port| neighbour(&facts, &port.mac)).collect();
     ensure!(neighbours == ["p1", "p2"], "at the other ends of the cables are {neighbours:?}");
     ensure!(
