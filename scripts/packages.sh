@@ -35,6 +35,9 @@ docker-registry holds OCI artefacts in the tests of sources
 gnupg makes OpenPGP signatures in the tests of proofs
 minisign makes its own kind of them there
 ignition reads what the action ignition wrote, in a test
+swtpm the machines' TPM
+swtpm-tools makes its keys and certificates
+openipmi the machines' BMC
 iproute2 network namespaces, bridges and taps
 LIST
 }
@@ -74,6 +77,9 @@ function_of() {
     iproute2) echo ip ;;
     systemd-boot-efi) echo /usr/lib/systemd/boot/efi/linuxx64.efi.stub ;;
     sbsigntool) echo sbverify ;;
+    swtpm) echo swtpm ;;
+    swtpm-tools) echo swtpm_setup ;;
+    openipmi) echo ipmi_sim ;;
     ignition) echo /usr/lib/dracut/modules.d/30ignition/ignition ;;
     esac
 }
@@ -198,6 +204,7 @@ stop_services() {
     for name in "$@"; do
         case $name in
         docker-registry) systemctl disable --now docker-registry.service >&2 || true ;;
+        openipmi) systemctl disable --now openipmi.service >&2 || true ;;
         nginx-light) systemctl disable --now nginx.service >&2 || true ;;
         esac
     done

@@ -77,7 +77,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
     let runtime = crate::runtime().context("cannot start the runtime")?;
     match command {
         Command::Facts { output } => {
-            let facts = facts::collect();
+            let facts = facts::collect_all();
             match output {
                 Output::Json => println!("{}", serde_json::to_string_pretty(&facts)?),
                 Output::Text => print_facts(&facts),

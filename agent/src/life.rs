@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::timeout};
 use self::serve::Ending;
 use crate::disks::{Disks, OnDisks};
 use crate::drivers::SETTLE_LIMIT;
-use crate::facts;
+use crate::facts::{self, Slow};
 use crate::logging::Tail;
 use crate::net::{Neighbours, Network, Uplink};
 use crate::ownership::owns_machine;
@@ -83,13 +83,15 @@ impl Life {
             tokio::time::sleep(FIRST_WAIT).await;
         };
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let neighbours = self.network.as_ref().map_or_else(Neighbours::none, Network::neighbours);
+        let late = LateFacts { neighbours, slow: Slow::ask() };
         loop {
             let (target, uplink) = self.reach().await;
             if self.token.is_none() {
                 // An enrolment rule may judge this machine by its facts.
                 self.wait_for_drivers().await;
             }
-            let (enrolled, proof) = match self.enroll_or_wait(&target, uplink.as_ref(), &key).await {
+            let (enrolled, proof) = match self.enroll_or_wait(&target, uplink.as_ref(), &key, &late).await {
                 Ok(enrolled) => enrolled,
                 Err(e) => {
                     self.leave(uplink).await;
@@ -118,8 +120,7 @@ impl Life {
             }
             // Enrolling takes one port; the hello names every port, and they come with their drivers.
             self.wait_for_drivers().await;
-            let neighbours = self.neighbours();
-            let seen = gather(&neighbours).await;
+            let seen = gather(&late).await;
             let identity = facts::identity(&seen);
             let config = SessionConfig {
                 target: target.clone(),
@@ -130,7 +131,7 @@ impl Life {
                 enrolled_at,
             };
             let (session, instructions) =
-                Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone(), neighbours }));
+                Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone(), late: late.clone() }));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
             let renew = || enroll(&target, &identity, &key, &seen, &proof);
             tokio::spawn({
@@ -159,10 +160,6 @@ impl Life {
         }
     }
 
-    fn neighbours(&self) -> Neighbours {
-        self.network.as_ref().map_or_else(Neighbours::none, Network::neighbours)
-    }
-
     /// Bounded: a controller whose driver hangs while it is loaded must not keep the machine from its coordinator.
     async fn wait_for_drivers(&self) {
         let Some(settled) = &self.drivers_settled else { return };
@@ -179,7 +176,7 @@ impl Life {
     /// Repeats the request over the same port as long as only an approval or a workflow is missing. The facts are collected again for
     /// each request: a disk or a port may have appeared, and with it a rule that approves this machine.
     async fn enroll_or_wait(
-        &self, target: &Target, uplink: Option<&Uplink>, key: &AgentKey,
+        &self, target: &Target, uplink: Option<&Uplink>, key: &AgentKey, late: &LateFacts,
     ) -> Result<(Enrolled, Proof), EnrollError> {
         let mut said = false;
         loop {
@@ -192,7 +189,7 @@ impl Life {
                 continue;
             };
             if matches!(proof, Proof::Approval { .. }) {
-                seen = gather(&self.neighbours()).await;
+                seen = gather(late).await;
             }
             match enroll(target, &facts::identity(&seen), key, &seen, &proof).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
@@ -261,9 +258,31 @@ async fn enroll(
     }
 }
 
-async fn gather(neighbours: &Neighbours) -> MachineFacts {
+/// Facts that come when they come, beside those that are collected at once.
+#[derive(Clone)]
+struct LateFacts {
+    neighbours: Neighbours,
+    slow: Slow,
+}
+
+impl LateFacts {
+    fn fill(&self, facts: &mut MachineFacts) {
+        self.neighbours.fill(facts);
+        self.slow.fill(facts);
+    }
+
+    /// Waits until there is one that `facts` do not have.
+    async fn changed(&self, facts: &MachineFacts) {
+        tokio::select! {
+            () = self.neighbours.changed(facts) => {}
+            () = self.slow.changed(facts) => {}
+        }
+    }
+}
+
+async fn gather(late: &LateFacts) -> MachineFacts {
     let mut facts = collected(facts::collect).await;
-    neighbours.fill(&mut facts);
+    late.fill(&mut facts);
     facts
 }
 
@@ -278,7 +297,7 @@ async fn collected(how: fn() -> MachineFacts) -> MachineFacts {
 /// What the session needs from the machine.
 struct ThisMachine {
     disks: Disks,
-    neighbours: Neighbours,
+    late: LateFacts,
 }
 
 impl ThisMachine {
@@ -302,7 +321,7 @@ impl ThisMachine {
     /// With `health`, disks are asked for theirs too.
     async fn see(&self, health: bool) -> Seen {
         let set = self.disks.set();
-        let mut facts = gather(&self.neighbours).await;
+        let mut facts = gather(&self.late).await;
         let mut found = OnDisks::default();
         if set.complete {
             (found, facts.disks) = self.read_disks(facts.disks, health).await;
@@ -331,9 +350,9 @@ impl Host for ThisMachine {
     }
     fn news<'a>(&'a self, facts: &'a MachineFacts) -> News<'a> {
         Box::pin(async move {
-            self.neighbours.changed(facts).await;
+            self.late.changed(facts).await;
             let mut facts = facts.clone();
-            self.neighbours.fill(&mut facts);
+            self.late.fill(&mut facts);
             facts
         })
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use self::change::{FactChange, FactDifference, Inspection, MAX_FACT_CHANGES, keep_changes};
 pub use self::disk::{DiskContents, DiskFacts, DiskHealth, MAX_PARTITIONS, MAX_VOLUMES, PartitionFacts, VolumeFacts};
 pub use self::hardware::{
-    DeviceFacts, MAX_DEVICES, MAX_MODULES, MemoryFacts, MemoryModule, MemoryNode, TpmFacts, WatchdogFacts,
+    BmcFacts, DeviceFacts, MAX_DEVICES, MAX_MODULES, MemoryFacts, MemoryModule, MemoryNode, TpmFacts, WatchdogFacts,
 };
 pub use self::neighbour::Neighbour;
 use crate::MacAddr;
@@ -45,6 +45,9 @@ pub struct MachineFacts {
     /// The TPM, if the kernel has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm: Option<TpmFacts>,
+    /// The management controller, if the machine has one and a driver for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc: Option<BmcFacts>,
     /// The hardware watchdog, if the kernel drives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watchdog: Option<WatchdogFacts>,

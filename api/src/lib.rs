@@ -71,7 +71,7 @@ pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
 pub use facts::{
-    CpuFacts, DeviceFacts, DiskContents, DiskFacts, DiskHealth, FactChange, FactDifference, FirmwareFacts,
+    BmcFacts, CpuFacts, DeviceFacts, DiskContents, DiskFacts, DiskHealth, FactChange, FactDifference, FirmwareFacts,
     FirmwareMode, Inspection, MAX_DEVICES, MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts,
     MemoryFacts, MemoryModule, MemoryNode, Neighbour, NicFacts, PartitionFacts, SmbiosFacts, TpmFacts, VolumeFacts,
     WatchdogFacts, keep_changes,

@@ -22,7 +22,7 @@ use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 
 use crate::thread::on_thread;
 
-pub(crate) use self::notice::{Storage, storage};
+pub(crate) use self::notice::{Storage, is_bmc, storage};
 use self::options::options;
 pub(crate) use self::uevent::Uevents;
 
@@ -52,13 +52,26 @@ enum Rank {
     Port,
     /// Anything else.
     Other,
+    /// A BMC: its driver may wait for it for seconds, and nothing waits for the driver.
+    Bmc,
 }
+
+/// Modules that no device names, each beside one that has a device: the file by which a BMC is asked, beside its two drivers.
+const COMPANIONS: [(&str, &str); 2] = [("ipmi_si", "ipmi_devintf"), ("ipmi_ssif", "ipmi_devintf")];
 
 impl Rank {
     fn of(alias: &str) -> Self {
         // Class 02 of PCI is "network controller"; device 1 of virtio is a port.
         let pci = alias.starts_with("pci:") && alias.contains("bc02");
-        if pci || alias.starts_with("virtio:d00000001v") { Self::Port } else { Self::Other }
+        // As ACPI, SMBIOS and PCI name one (the class is 0c07).
+        let bmc = ["acpi:IPI0001", "platform:dmi-ipmi"].iter().any(|name| alias.starts_with(name));
+        if pci || alias.starts_with("virtio:d00000001v") {
+            Self::Port
+        } else if bmc || (alias.starts_with("pci:") && alias.contains("bc0Csc07")) {
+            Self::Bmc
+        } else {
+            Self::Other
+        }
     }
 }
 
@@ -138,6 +151,10 @@ impl Drivers {
                 Ok(false) => {}
                 Err(e) => tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display()),
             }
+        }
+        let companion = COMPANIONS.iter().find(|(driver, _)| *driver == name.as_str());
+        if let (Some((_, companion)), true) = (companion, loaded > 0) {
+            loaded += self.load(&ModuleName::new(companion));
         }
         loaded
     }
@@ -311,7 +328,10 @@ mod tests {
         assert_eq!(Rank::of("virtio:d00000001v00001AF4"), Rank::Port);
         assert_eq!(Rank::of("virtio:d00000002v00001AF4"), Rank::Other);
         assert_eq!(Rank::of("pci:v00008086d00002922sv00001AF4sd00001100bc01sc06i01"), Rank::Other);
-        assert!((Rank::Port, "virtio") < (Rank::Other, "acpi"));
+        for bmc in ["acpi:IPI0001:", "platform:dmi-ipmi-si", "pci:v0000103Cd0000121Asv0000sd0000bc0Csc07i01"] {
+            assert_eq!(Rank::of(bmc), Rank::Bmc);
+        }
+        assert!((Rank::Port, "virtio") < (Rank::Other, "acpi") && Rank::Other < Rank::Bmc);
     }
 
     #[test]

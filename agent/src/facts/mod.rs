@@ -1,23 +1,36 @@
 //! Facts: what the agent sees of its machine. Collecting never fails as a whole: a fact that cannot be read is left out
 //! and logged.
 
+mod bmc;
 mod cpu;
 mod devices;
 mod memory;
 mod nics;
+mod slow;
 mod smbios;
+mod tpm;
 
 use std::path::{Path, PathBuf};
 use std::{fs, time::Duration};
 
 use landfall_api::message::{Identity, Vitals};
-use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, NicFacts, TpmFacts, WatchdogFacts};
+use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, NicFacts, WatchdogFacts};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+pub(crate) use self::slow::Slow;
 use crate::efi;
 use crate::ownership::owns_machine;
 
-/// Collects all facts. Blocking, some tens of milliseconds.
+/// Collects all facts, those that may take their time too. Blocking, for up to half a minute.
+pub(crate) fn collect_all() -> MachineFacts {
+    let mut facts = collect();
+    if let Some(tpm) = &mut facts.tpm {
+        tpm.endorsement_key = tpm::endorsement_key();
+    }
+    MachineFacts { bmc: bmc::facts(), ..facts }
+}
+
+/// Collects all facts but those of [`Slow`]. Blocking, some tens of milliseconds.
 pub(crate) fn collect() -> MachineFacts {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram()),
@@ -41,7 +54,8 @@ pub(crate) fn collect() -> MachineFacts {
         devices,
         more_devices: u32::try_from(more_devices).unwrap_or(u32::MAX),
         firmware: firmware(),
-        tpm: tpm(Path::new("/sys/class/tpm/tpm0")),
+        tpm: tpm::facts(Path::new("/sys/class/tpm/tpm0")),
+        bmc: None,
         watchdog: hardware_watchdog(Path::new("/sys/class/watchdog")).map(|(_, watchdog)| watchdog),
     }
 }
@@ -101,11 +115,6 @@ fn secure_boot() -> Option<bool> {
     efi::mount_variables();
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     fs::read(variable).ok()?.get(4).map(|v| *v == 1)
-}
-
-fn tpm(device: &Path) -> Option<TpmFacts> {
-    let version = read(&device.join("tpm_version_major")).parse().ok()?;
-    Some(TpmFacts { version, description: read(&device.join("device/description")) })
 }
 
 /// The first that is not the kernel's own timer, with the name of its device: the kernel's does not outlive a kernel that hangs.
@@ -178,7 +187,7 @@ mod tests {
             ("w/watchdog1/identity", "i6300ESB timer\n"),
             ("w/watchdog1/timeout", "30\n"),
         ]);
-        let tpm = |name: &str| tpm(&sys.path().join(name)).map(|tpm| tpm.version);
+        let tpm = |name: &str| tpm::facts(&sys.path().join(name)).map(|tpm| tpm.version);
         assert_eq!((tpm("tpm0"), tpm("tpm1")), (Some(2), None));
         let (name, seen) = hardware_watchdog(&sys.path().join("w")).unwrap();
         assert_eq!((&*name, seen.identity.as_str(), seen.timeout_seconds), ("watchdog1", "i6300ESB timer", 30));

@@ -84,6 +84,12 @@ impl MachineFacts {
                 (disk.id.wwn, disk.id.serial) = (String::new(), String::new());
             }
             facts.memory.modules.iter_mut().for_each(|module| module.serial.clear());
+            if let Some(tpm) = &mut facts.tpm {
+                tpm.endorsement_key = None;
+            }
+            if let Some(bmc) = &mut facts.bmc {
+                (bmc.address, bmc.address_v6, bmc.mac) = (None, None, None);
+            }
             let mut facts = serde_json::to_value(facts).unwrap_or_default();
             let nics = facts.get_mut("nics").and_then(Value::as_array_mut);
             for nic in nics.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -135,8 +141,8 @@ fn each<'v>(
         let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
-            // Only another neighbour is a change: a switch may start or stop to announce itself.
-            (None, _) | (_, None) if kind == "nics.neighbour" => {}
+            // Only another one is a change: a switch may start or stop to announce itself, a BMC or a TPM not answer in time.
+            (None, _) | (_, None) if ["nics.neighbour", "bmc", "tpm.endorsementKey"].contains(&kind.as_str()) => {}
             // A disk may not answer in time; that it fails is a change all the same.
             (None, Some(health)) if kind == "disks.health" && health.get("failing") == Some(&Value::Bool(true)) => {
                 say(join(&path, "failing"), String::new(), "true".to_owned());
@@ -193,7 +199,9 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DiskFacts, DiskHealth, DiskId, MemoryFacts, MemoryModule, Neighbour, NicFacts, TpmFacts};
+    use crate::{
+        BmcFacts, Digest, DiskFacts, DiskHealth, DiskId, MemoryFacts, MemoryModule, Neighbour, NicFacts, TpmFacts,
+    };
 
     fn facts() -> MachineFacts {
         let disk = |serial: &str, name: &str| DiskFacts {
@@ -332,6 +340,31 @@ mod tests {
             assert_eq!((shown, before.changes(&after, Timestamp::UNIX_EPOCH).len()), (known, changes));
         }
         assert!(at(true, None).changes(&at(true, Some("1")), Timestamp::UNIX_EPOCH).is_empty());
+    }
+
+    #[test]
+    fn another_bmc_is_a_change_and_a_silent_one_stays() {
+        let with = |bmc: Option<u16>, key: Option<u8>| MachineFacts {
+            tpm: Some(TpmFacts {
+                version: 2,
+                endorsement_key: key.map(|key| Digest::from_sha256([key; 32])),
+                ..TpmFacts::default()
+            }),
+            bmc: bmc.map(|vlan| BmcFacts { vlan: Some(vlan), ..BmcFacts::default() }),
+            ..MachineFacts::default()
+        };
+        let before = with(Some(7), Some(1));
+        let mut silent = with(None, None);
+        assert_eq!(before.changes(&silent, Timestamp::UNIX_EPOCH), []);
+        assert_eq!(silent.changes(&before, Timestamp::UNIX_EPOCH), []);
+        silent.keep_unanswered(&before);
+        assert_eq!(silent, before);
+        let mut other = with(Some(8), Some(2));
+        other.keep_unanswered(&before);
+        let changed: Vec<_> = before.changes(&other, Timestamp::UNIX_EPOCH).into_iter().map(|one| one.fact).collect();
+        assert_eq!(changed, ["bmc.vlan", "tpm.endorsementKey"]);
+        let differ: Vec<_> = before.differences(&other).into_iter().map(|one| one.fact).collect();
+        assert_eq!(differ, ["bmc.vlan"], "each machine has a key of its own");
     }
 
     #[test]

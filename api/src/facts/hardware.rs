@@ -1,7 +1,11 @@
-//! What a machine is made of beside disks and ports: memory, devices, TPM, watchdog.
+//! What a machine is made of beside disks and ports: memory, devices, TPM, BMC, watchdog.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{Digest, MacAddr};
 
 /// Devices that facts name; the others are counted. A large server has a hundred.
 pub const MAX_DEVICES: usize = 256;
@@ -103,6 +107,40 @@ pub struct TpmFacts {
     /// What it calls itself; empty where the kernel does not tell.
     #[serde(default)]
     pub description: String,
+    /// SHA-256 of its endorsement key (RSA 2048, the public part as a SubjectPublicKeyInfo in DER): the same for the life of the TPM, and
+    /// of no other. Absent before version 2, and where the TPM gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endorsement_key: Option<Digest>,
+}
+
+/// A management controller (BMC), as it answers the machine's own system by IPMI.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BmcFacts {
+    /// IPv4 address of its port; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+    /// IPv6 address of its port, other than the link-local one; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_v6: Option<Ipv6Addr>,
+    /// Where the IPv4 address is from: `static`, `dhcp`, `bios` or `other`; empty if the BMC does not tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub address_source: String,
+    /// MAC address of its port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// VLAN that its port is tagged for, 1 to 4094; absent without a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// Version of its firmware, `2.10`.
+    #[serde(default)]
+    pub firmware: String,
+    /// Its manufacturer's number at IANA (private enterprise number), such as 674 for Dell.
+    #[serde(default)]
+    pub manufacturer: u32,
+    /// The manufacturer's number of the product.
+    #[serde(default)]
+    pub product: u16,
 }
 
 /// A hardware watchdog.

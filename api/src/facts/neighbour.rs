@@ -40,6 +40,10 @@ impl MachineFacts {
             let same = before.disks.iter().find(|known| known.id.same_disk(&disk.id));
             disk.health = same.and_then(|known| known.health.clone());
         }
+        self.bmc = self.bmc.take().or_else(|| before.bmc.clone());
+        if let (Some(tpm), Some(known)) = (&mut self.tpm, &before.tpm) {
+            tpm.endorsement_key = tpm.endorsement_key.or(known.endorsement_key);
+        }
     }
 
     /// A port is where it was until it hears of another, also while it has no link; and a switch announces itself every half minute only.

@@ -38,7 +38,7 @@ const SERVER_DIRECTORIES: &[&str] = &[
     "drivers/net/ethernet/", "drivers/net/phy/", "drivers/net/mdio/", "drivers/net/pcs/", "drivers/scsi/",
     "drivers/ata/", "drivers/nvme/host/", "drivers/message/fusion/", "drivers/nvdimm/", "drivers/mmc/",
     "drivers/usb/host/", "drivers/usb/storage/", "drivers/net/usb/", "drivers/pci/controller/", "drivers/virtio/",
-    "drivers/watchdog/",
+    "drivers/watchdog/", "drivers/char/ipmi/",
 ];
 
 /// Single modules of the server profile outside of those directories.
@@ -49,8 +49,10 @@ const SERVER: &[&str] = &[
 ];
 
 /// Modules in those directories that are for desktops, tests or PCMCIA: they would only waste space.
-const SERVER_EXCLUDED: &[&str] =
-    &["pcmcia", "scsi_debug", "/ufs/", "/8390/axnet", "sdio_uart", "mmc_test", "softdog", "pretimeout"];
+const SERVER_EXCLUDED: &[&str] = &[
+    "pcmcia", "scsi_debug", "/ufs/", "/8390/axnet", "sdio_uart", "mmc_test", "softdog", "pretimeout", "ipmi_watchdog",
+    "ipmi_poweroff",
+];
 
 impl Profile {
     /// The profile's modules in this kernel: modules that the kernel neither has nor has built in are left out, since a

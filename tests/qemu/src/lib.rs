@@ -43,8 +43,8 @@ pub use kvm::{CPUINFO, choose_accel};
 pub use log::printable;
 pub use log::{Line, Log, Mark};
 pub use machine::{
-    Board, Cable, Card, DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, Medium,
-    NicSpec, put_first,
+    BMC_ADDRESS, BMC_MAC, Board, Cable, Card, DiskBus, DiskErrors, DiskFault, DiskSpec, Extra, Machine, MachineBuilder,
+    MachineSpec, Medium, NicSpec, endorsement_key, put_first,
 };
 pub use network::{Namespace, Network};
 pub use process::Process;

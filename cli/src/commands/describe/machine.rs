@@ -1,7 +1,8 @@
 //! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
 use landfall_api::{
-    CpuFacts, DeviceFacts, DiskHealth, Document, FactChange, Kind, Machine, MachineFacts, Neighbour, ReceiptState,
+    BmcFacts, CpuFacts, DeviceFacts, DiskHealth, Document, FactChange, Kind, Machine, MachineFacts, Neighbour,
+    ReceiptState,
 };
 use landfall_client::Client;
 
@@ -69,7 +70,11 @@ impl Page<'_> {
         self.field("  CPU", &cpu(&facts.cpu))?;
         self.field("  Memory", &memory(facts))?;
         if let Some(tpm) = &facts.tpm {
-            self.field("  TPM", &format!("version {}", tpm.version))?;
+            let key = tpm.endorsement_key.map(|key| format!(", endorsement key {key}"));
+            self.field("  TPM", &format!("version {}{}", tpm.version, key.unwrap_or_default()))?;
+        }
+        if let Some(found) = &facts.bmc {
+            self.field("  BMC", &bmc(found))?;
         }
         if let Some(watchdog) = &facts.watchdog {
             self.field("  Watchdog", &format!("{}, {} s", watchdog.identity, watchdog.timeout_seconds))?;
@@ -172,7 +177,19 @@ fn cpu(cpu: &CpuFacts) -> String {
     }
 }
 
-/// `256.0 GiB; 8 x 32.0 GiB DDR5; 2 NUMA nodes`.
+/// `192.0.2.9 (dhcp), 52:54:00:00:00:99, firmware 2.10`.
+fn bmc(bmc: &BmcFacts) -> String {
+    let source = if bmc.address_source.is_empty() { String::new() } else { format!(" ({})", bmc.address_source) };
+    let parts = [
+        bmc.address.map(|address| format!("{address}{source}")),
+        bmc.address_v6.map(|address| address.to_string()),
+        bmc.mac.map(|mac| mac.to_string()),
+        bmc.vlan.map(|vlan| format!("VLAN {vlan}")),
+        Some(format!("firmware {}", or_dash(bmc.firmware.clone()))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 /// Where a port is plugged in.
 fn cable(neighbour: &Neighbour) -> String {
     let switch = if neighbour.system.is_empty() { &neighbour.chassis } else { &neighbour.system };
@@ -187,6 +204,7 @@ fn health(health: &DiskHealth) -> String {
     parts.join(", ")
 }
 
+/// `256.0 GiB; 8 x 32.0 GiB DDR5; 2 NUMA nodes`.
 fn memory(facts: &MachineFacts) -> String {
     let mut parts = vec![human::bytes(facts.memory_bytes)];
     let mut modules: Vec<_> = facts.memory.modules.iter().map(|module| (module.size_bytes, &module.kind)).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::{
-    CoordinatorOptions, DiskBus, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, efi_order, put_first,
-    wait_event,
+    CoordinatorOptions, DiskBus, Extra, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, efi_order,
+    put_first, wait_event,
 };
 
 use serde_json::json;
@@ -57,7 +57,7 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     let kernel_args = format!("{} sysrq_always_enabled sysctl.kernel.panic=0", landfall_lab::KERNEL_ARGS);
     let options = CoordinatorOptions { kernel_args, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
-    let builder = scene.ordinary("m1").firmware(Firmware::Uefi).watchdog();
+    let builder = scene.ordinary("m1").firmware(Firmware::Uefi).with(Extra::Watchdog);
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
     server.set([]).await?;
     let limit = scene.limit(BOOT);
@@ -82,7 +82,7 @@ pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Resul
     // What the serial port shows is there because the firmware names it.
     let options = CoordinatorOptions { kernel_args: "console=tty0".into(), ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
-    let builder = scene.ordinary("m1").firmware(Firmware::Bios).screen().serial_console_named();
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).with(Extra::Screen).with(Extra::NamedConsole);
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
     let shows = |rows: &[String]| {
         let begins = |at: usize, text: &str| rows.get(at).is_some_and(|row| row.starts_with(text));

@@ -1,13 +1,17 @@
 //! s, in the full set: USB disks, with the boot image for servers. A stick beside an empty bay is not chosen without
-//! `transport`, and a USB disk whose bus is scanned late is waited for. h: two paths to one disk.
+//! `transport`, and a USB disk whose bus is scanned late is waited for; the facts name the TPM's key and the BMC. h: two paths to
+//! one disk.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{ErrorCode, Problem, WorkflowPhase};
-use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Network};
+use landfall_api::{BmcFacts, Digest, ErrorCode, Machine as Known, Problem, WorkflowPhase};
+use landfall_lab::{
+    BMC_ADDRESS, BMC_MAC, CoordinatorOptions, DiskBus, Extra, Firmware, Machine, Network, endorsement_key,
+};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::Context;
 use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
@@ -34,7 +38,7 @@ pub(super) async fn beside_an_empty_bay(mut context: Context) -> anyhow::Result<
 
     // An empty bay and a stick.
     let builder = Machine::builder("bay").firmware(Firmware::Uefi).memory_mib(1024).disk(DISK_BYTES, DiskBus::Usb);
-    let mut machine = scene.described(builder).await?;
+    let mut machine = scene.described(builder.with(Extra::TpmAndBmc)).await?;
     let workflow = scene.run(&machine, "any").await?;
     let power_on = machine.power_on().await?;
     let seen = machine.wait_serial(power_on, "is not probed yet", BOOT).await;
@@ -44,6 +48,7 @@ pub(super) async fn beside_an_empty_bay(mut context: Context) -> anyhow::Result<
     ensure!(problem.to_string().contains("transport: usb"), "it does not say how a stick is chosen: {problem}");
     ensure!(problem.to_string().contains(&machine.spec().disks[0].serial), "the stick is not listed: {problem}");
     ensure!(machine.disk(0).is_untouched()?, "the stick was touched");
+    names_tpm_and_bmc(&scene, &machine).await?;
 
     // The same machine, and a person means the stick.
     let workflow = scene.run(&machine, "stick").await?;
@@ -62,6 +67,31 @@ pub(super) async fn beside_an_empty_bay(mut context: Context) -> anyhow::Result<
         ensure!(problem.to_string().contains(&disk.serial), "{} is not listed: {problem}", disk.serial);
         ensure!(machine.disk(index).is_untouched()?, "disk {index} was touched");
     }
+    Ok(())
+}
+
+/// A machine that waits after its workflow failed: what answers slowly was sent after the other facts.
+async fn names_tpm_and_bmc(scene: &Scene, machine: &Machine) -> anyhow::Result<()> {
+    let facts = |known: &Known| known.status.as_ref().and_then(|status| status.facts.clone());
+    let has_both = |known: &Known| {
+        facts(known).is_some_and(|f| f.bmc.is_some() && f.tpm.as_ref().is_some_and(|tpm| tpm.endorsement_key.is_some()))
+    };
+    let known =
+        scene.coordinator.api().wait_machine(machine.name(), "TPM and BMC", scene.limit(BOOT), has_both).await?;
+    let facts = facts(&known).context("a machine without facts")?;
+    let key = Digest::from_sha256(Sha256::digest(endorsement_key(machine)?).into());
+    let tpm = facts.tpm.clone().unwrap_or_default();
+    ensure!((tpm.version, tpm.endorsement_key) == (2, Some(key)), "not the key {key}: {tpm:?}");
+    let bmc = BmcFacts {
+        address: Some(BMC_ADDRESS),
+        address_source: "dhcp".into(),
+        mac: Some(BMC_MAC.parse()?),
+        firmware: "9.08".into(),
+        manufacturer: 674,
+        product: 256,
+        ..BmcFacts::default()
+    };
+    ensure!(facts.bmc.as_ref() == Some(&bmc), "not {bmc:?}: {:?}", facts.bmc);
     Ok(())
 }
 

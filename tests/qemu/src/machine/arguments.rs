@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::chips;
 use super::spec::seed;
 use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium};
 use crate::{Accel, Firmware, LabError, firmware};
@@ -75,6 +76,16 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     }
     if spec.watchdog {
         add(&["-device", "i6300esb", "-action", "watchdog=reset"]);
+    }
+    if spec.tpm {
+        add(&["-chardev", &format!("socket,id=tpm,path={}", chips::tpm_socket(dir).display())]);
+        add(&["-tpmdev", "emulator,id=tpm0,chardev=tpm", "-device", "tpm-tis,tpmdev=tpm0"]);
+    }
+    if spec.bmc {
+        // It may listen a little later than QEMU starts.
+        let port = chips::bmc_port(spec);
+        add(&["-chardev", &format!("socket,id=ipmi,host=127.0.0.1,port={port},reconnect=1")]);
+        add(&["-device", "ipmi-bmc-extern,id=bmc,chardev=ipmi", "-device", "isa-ipmi-kcs,bmc=bmc"]);
     }
     match spec.firmware {
         Firmware::Uefi => {

@@ -1,6 +1,7 @@
 //! A machine: firmware, disks, ports, a power switch and a serial console.
 
 mod arguments;
+mod chips;
 mod fault;
 mod plug;
 mod spec;
@@ -13,9 +14,10 @@ use tokio::io::AsyncWriteExt as _;
 use crate::process::Outputs;
 use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
+pub use chips::{BMC_ADDRESS, BMC_MAC, endorsement_key};
 pub use fault::{DiskErrors, DiskFault};
 pub use plug::put_first;
-pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, MachineBuilder, MachineSpec, Medium, NicSpec};
+pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, Extra, MachineBuilder, MachineSpec, Medium, NicSpec};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -41,6 +43,8 @@ pub struct Machine {
 struct Running {
     process: Process,
     qmp: Qmp,
+    /// Its TPM and its BMC: they end with it.
+    _chips: Vec<Process>,
 }
 
 impl Machine {
@@ -52,6 +56,9 @@ impl Machine {
     fn create(spec: MachineSpec, network: &Network, dir: &Path, accel: Accel) -> Result<Self, LabError> {
         let dir = dir.join(&spec.name);
         std::fs::create_dir_all(&dir).map_err(LabError::file("cannot make", &dir))?;
+        if spec.tpm {
+            chips::make_tpm(&dir)?;
+        }
         let tap = |nic: &NicSpec| if nic.cable.is_none() { network.add_tap() } else { Ok(String::new()) };
         let taps = spec.nics.iter().map(tap).collect::<Result<Vec<_>, _>>()?;
         let disks = spec
@@ -257,6 +264,7 @@ pub(crate) async fn start(machine: &mut Machine) -> Result<Mark, LabError> {
         }
         _ => {}
     }
+    let chips = chips::start(&machine.spec, &machine.dir, &machine.namespace, &machine.qemu_log).await?;
     machine.serial.append(format!("\n---- {}: power on ----\n", machine.spec.name).as_bytes());
     let mark = machine.serial.mark();
     let mut command = tokio::process::Command::new("ip");
@@ -266,7 +274,7 @@ pub(crate) async fn start(machine: &mut Machine) -> Result<Mark, LabError> {
     let outputs = Outputs { stdout: machine.serial.clone(), stderr: machine.qemu_log.clone() };
     let mut process = Process::spawn(&format!("qemu ({})", machine.spec.name), command, outputs)?;
     let qmp = connect(&socket, &machine.spec.name, &mut process).await?;
-    machine.running = Some(Running { process, qmp });
+    machine.running = Some(Running { process, qmp, _chips: chips });
     Ok(mark)
 }
 

@@ -120,6 +120,19 @@ pub enum Medium {
     Usb,
 }
 
+/// What not every machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extra {
+    /// See [`MachineSpec::watchdog`].
+    Watchdog,
+    /// See [`MachineSpec::tpm`] and [`MachineSpec::bmc`].
+    TpmAndBmc,
+    /// See [`MachineSpec::names_console`].
+    NamedConsole,
+    /// See [`MachineSpec::screen`].
+    Screen,
+}
+
 /// A machine's parts.
 #[derive(Debug, Clone)]
 pub struct MachineSpec {
@@ -144,6 +157,10 @@ pub struct MachineSpec {
     pub secure_boot: bool,
     /// Whether it has a watchdog, which resets it (Intel 6300ESB, 30 s).
     pub watchdog: bool,
+    /// Whether it has a TPM 2.0 with a certificate of its endorsement key, see [`endorsement_key`](super::endorsement_key).
+    pub tpm: bool,
+    /// Whether it has a BMC, see [`BMC_ADDRESS`](super::BMC_ADDRESS).
+    pub bmc: bool,
     /// Whether it has a screen, a VGA card; otherwise its firmware writes to the serial console too.
     pub screen: bool,
     /// Whether the firmware names the serial console as the machine's (ACPI's table SPCR).
@@ -184,6 +201,8 @@ impl MachineBuilder {
             http_boot: false,
             secure_boot: false,
             watchdog: false,
+            tpm: false,
+            bmc: false,
             screen: false,
             names_console: false,
             card: Card::Virtio,
@@ -231,24 +250,15 @@ impl MachineBuilder {
         self
     }
 
-    /// A watchdog.
+    /// Something that not every machine has.
     #[must_use]
-    pub fn watchdog(mut self) -> Self {
-        self.spec.watchdog = true;
-        self
-    }
-
-    /// Its firmware says that the serial console is the machine's.
-    #[must_use]
-    pub fn serial_console_named(mut self) -> Self {
-        self.spec.names_console = true;
-        self
-    }
-
-    /// A screen.
-    #[must_use]
-    pub fn screen(mut self) -> Self {
-        self.spec.screen = true;
+    pub fn with(mut self, extra: Extra) -> Self {
+        match extra {
+            Extra::Watchdog => self.spec.watchdog = true,
+            Extra::TpmAndBmc => (self.spec.tpm, self.spec.bmc) = (true, true),
+            Extra::NamedConsole => self.spec.names_console = true,
+            Extra::Screen => self.spec.screen = true,
+        }
         self
     }
 

@@ -1,0 +1,164 @@
+//! The management controller (BMC), asked over IPMI by the machine itself: IPMI 2.0, revision 1.1.
+
+mod device;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use landfall_api::{BmcFacts, MacAddr};
+
+pub(super) use self::device::{Device, NAMES};
+
+/// A network function and a command, by the section that defines it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Command(u8, u8);
+
+/// 20.1.
+const GET_DEVICE_ID: Command = Command(0x06, 0x01);
+/// 22.24.
+const GET_CHANNEL_INFO: Command = Command(0x06, 0x42);
+/// 23.2.
+const GET_LAN_PARAMETERS: Command = Command(0x0c, 0x02);
+
+/// Channels that may be a LAN port (6.3).
+const CHANNELS: std::ops::RangeInclusive<u8> = 1..=0x0b;
+/// 802.3 LAN (table 6-3).
+const LAN: u8 = 4;
+
+// Parameters of a LAN port (table 23-4).
+const ADDRESS: u8 = 3;
+const ADDRESS_SOURCE: u8 = 4;
+const MAC: u8 = 5;
+const VLAN: u8 = 20;
+const STATIC_V6: u8 = 56;
+const DYNAMIC_V6: u8 = 59;
+/// IPv6 addresses of one kind that are looked at.
+const MAX_V6: u8 = 4;
+
+/// Asks the BMC once; `None`, with a line in the log, where there is none or it does not answer. Blocking: each answer takes some
+/// milliseconds, and a BMC that restarts takes as long as the limit of an answer.
+pub(super) fn facts() -> Option<BmcFacts> {
+    let device = Device::open()?;
+    let asked = gather(|command, data| device.call(command.0, command.1, data));
+    asked.inspect_err(|e| tracing::warn!("the BMC's address stays unknown: {}: {e}", device.name())).ok()
+}
+
+/// `ask` sends a command and gives the answer behind its completion code, or why there is none.
+fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>) -> io::Result<BmcFacts> {
+    let id = ask(GET_DEVICE_ID, &[])?;
+    let mut facts = BmcFacts::default();
+    if let [_, _, major, minor, _, _, m0, m1, m2, p0, p1, ..] = id[..] {
+        // The minor version is BCD; the first bit of the major one says that the firmware is being replaced.
+        facts.firmware = format!("{}.{minor:02x}", major & 0x7f);
+        facts.manufacturer = u32::from_le_bytes([m0, m1, m2 & 0x0f, 0]);
+        facts.product = u16::from_le_bytes([p0, p1]);
+    }
+    // A port that is not connected has a channel, too: the one with an address is wanted.
+    let lans = CHANNELS.filter(|channel| {
+        ask(GET_CHANNEL_INFO, &[*channel]).is_ok_and(|info| info.get(1).is_some_and(|medium| medium & 0x7f == LAN))
+    });
+    let mut ports = lans.map(|channel| port(&ask, channel, facts.clone()));
+    let first = ports.next().unwrap_or_else(|| facts.clone());
+    let has_address = |port: &BmcFacts| port.address.is_some() || port.address_v6.is_some();
+    Ok(if has_address(&first) { first } else { ports.find(has_address).unwrap_or(first) })
+}
+
+/// What one LAN port of the BMC is set to. A parameter that it does not have is left out.
+fn port(ask: &impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>, channel: u8, mut facts: BmcFacts) -> BmcFacts {
+    // The first byte is the revision of the parameter.
+    let get = |parameter: u8, set: u8| {
+        let answer = ask(GET_LAN_PARAMETERS, &[channel, parameter, set, 0]).unwrap_or_default();
+        answer.get(1..).map(<[u8]>::to_vec).unwrap_or_default()
+    };
+    if let [a, b, c, d, ..] = get(ADDRESS, 0)[..] {
+        facts.address = Some(Ipv4Addr::new(a, b, c, d)).filter(|address| !address.is_unspecified());
+    }
+    if let [source, ..] = get(ADDRESS_SOURCE, 0)[..] {
+        let word = match source & 0x0f {
+            1 => "static",
+            2 => "dhcp",
+            3 => "bios",
+            4 => "other",
+            _ => "",
+        };
+        word.clone_into(&mut facts.address_source);
+    }
+    if let [a, b, c, d, e, f, ..] = get(MAC, 0)[..] {
+        facts.mac = Some(MacAddr([a, b, c, d, e, f])).filter(|mac| *mac != MacAddr([0; 6]));
+    }
+    if let [low, high, ..] = get(VLAN, 0)[..] {
+        facts.vlan = (high & 0x80 != 0).then(|| u16::from_le_bytes([low, high & 0x0f]));
+    }
+    let kinds = [STATIC_V6, DYNAMIC_V6].into_iter().flat_map(|kind| (0..MAX_V6).map(move |set| (kind, set)));
+    facts.address_v6 = kinds.map(|(kind, set)| get(kind, set)).find_map(|answer| address_v6(&answer));
+    facts
+}
+
+/// Which of the set, where it is from, the address, its prefix's length, its state (0: in use).
+fn address_v6(answer: &[u8]) -> Option<Ipv6Addr> {
+    let octets: [u8; 16] = answer.get(2..18)?.try_into().ok()?;
+    let address = Ipv6Addr::from(octets);
+    let in_use = answer.get(19).is_none_or(|state| *state == 0);
+    (in_use && !address.is_unspecified() && !address.is_unicast_link_local()).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number, set and value of each parameter that a port has.
+    type Parameters<'a> = &'a [(u8, u8, &'a [u8])];
+
+    /// A BMC of Dell's, of firmware 2.10, with LAN ports on these channels.
+    fn asked(ports: &[(u8, Parameters<'_>)]) -> BmcFacts {
+        let answer = |command: Command, data: &[u8]| {
+            let refused = || io::Error::other("completion code 0xc1");
+            let port = |channel: u8| ports.iter().find(|(number, _)| *number == channel);
+            match (command, data) {
+                (GET_DEVICE_ID, []) => Ok(vec![0x20, 0x81, 0x82, 0x10, 2, 0xdf, 0xa2, 2, 0, 0, 1, 0, 0, 0, 0]),
+                (GET_CHANNEL_INFO, &[7]) => Ok(vec![7, 5, 1]),
+                (GET_CHANNEL_INFO, &[channel]) => port(channel).map(|_| vec![channel, LAN, 1]).ok_or_else(refused),
+                (GET_LAN_PARAMETERS, &[channel, parameter, set, 0]) => {
+                    let all = port(channel).map_or(&[][..], |(_, all)| all);
+                    let found = all.iter().find(|(number, at, _)| (*number, *at) == (parameter, set));
+                    found.map(|(.., value)| [&[0x11], *value].concat()).ok_or_else(refused)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        gather(answer).unwrap()
+    }
+
+    #[test]
+    fn the_port_with_an_address_is_the_bmcs() {
+        let base = BmcFacts { firmware: "2.10".into(), manufacturer: 674, product: 256, ..BmcFacts::default() };
+        assert_eq!(asked(&[]), base, "no LAN port");
+        let mac = [0xd0, 0x94, 0x66, 0, 0, 1];
+        let unset: Parameters<'_> = &[(ADDRESS, 0, &[0; 4]), (MAC, 0, &mac), (VLAN, 0, &[9, 0])];
+        let without = BmcFacts { mac: Some(MacAddr(mac)), ..base.clone() };
+        assert_eq!(asked(&[(1, unset)]), without);
+        let set: Parameters<'_> = &[(ADDRESS, 0, &[10, 0, 0, 9]), (ADDRESS_SOURCE, 0, &[2]), (VLAN, 0, &[0x05, 0x81])];
+        let with = BmcFacts {
+            address: Some(Ipv4Addr::new(10, 0, 0, 9)),
+            address_source: "dhcp".into(),
+            vlan: Some(0x105),
+            ..base.clone()
+        };
+        assert_eq!(asked(&[(1, unset), (8, set)]), with);
+        let v6 = |head: [u8; 2], state: u8| [&[0, 0x81], &head[..], &[0; 13], &[5, 64, state]].concat();
+        let (local, used, failed) = (v6([0xfe, 0x80], 0), v6([0xfd, 0], 0), v6([0xfd, 1], 4));
+        let all: Parameters<'_> = &[(STATIC_V6, 0, &failed), (DYNAMIC_V6, 0, &local), (DYNAMIC_V6, 1, &used)];
+        assert_eq!(asked(&[(2, all)]), BmcFacts { address_v6: Some("fd00::5".parse().unwrap()), ..base });
+    }
+
+    #[test]
+    fn a_silent_bmc_and_short_answers_give_nothing() {
+        assert!(gather(|_, _| Err(io::ErrorKind::TimedOut.into())).is_err());
+        for length in 0..3 {
+            let answer =
+                |command, _: &[u8]| Ok(if command == GET_CHANNEL_INFO { vec![1, LAN] } else { vec![0; length] });
+            let facts = gather(answer).unwrap();
+            assert_eq!(facts, BmcFacts::default());
+        }
+    }
+}
