@@ -1,10 +1,10 @@
 //! The coordinator's one configuration file: TOML, unknown keys refused, every default stated here.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use landfall_api::{DurationSpec, nearest};
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +38,9 @@ pub enum ConfigError {
 pub struct Config {
     /// Where the store, the CA and the admin certificate live. Made with mode 0700 if missing.
     pub data_dir: PathBuf,
-    /// The address at which machines reach this coordinator, written into boot scripts and seeds.
-    pub advertise: Ipv4Addr,
+    /// The address at which machines reach this coordinator, written into boot scripts and seeds. Of IPv6: the boot services are given over
+    /// IPv6, and services that listen on every IPv4 address listen on every address.
+    pub advertise: IpAddr,
     /// The plain HTTP port.
     #[serde(default)]
     pub http: HttpConfig,
@@ -91,7 +92,7 @@ impl Default for TlsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct DiscoveryConfig {
     /// The subnets whose unknown machines are recorded, such as `10.77.0.0/24`. Default none.
-    pub subnets: Vec<Ipv4Net>,
+    pub subnets: Vec<IpNet>,
     /// The largest number of unapproved discovered machines; more are refused. Default 256, at most 4096.
     pub max_machines: usize,
     /// An unapproved one without a request for this time is forgotten. Default 7 days.
@@ -107,7 +108,7 @@ impl Default for DiscoveryConfig {
 impl DiscoveryConfig {
     /// Whether an unknown machine at that address is taken note of.
     pub fn covers(&self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address.to_canonical() else { return false };
+        let address = address.to_canonical();
         self.subnets.iter().any(|subnet| subnet.contains(&address))
     }
 }
@@ -226,7 +227,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] naming the line, or the key.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| unreadable(path, text, &error))?;
+        let mut config: Self = toml::from_str(text).map_err(|error| unreadable(path, text, &error))?;
+        if config.advertise.is_ipv6() {
+            for listen in [&mut config.http.listen, &mut config.tls.listen, &mut config.tftp.listen] {
+                if listen.ip() == Ipv4Addr::UNSPECIFIED {
+                    listen.set_ip(Ipv6Addr::UNSPECIFIED.into());
+                }
+            }
+        }
         config.validate()?;
         Ok(config)
     }
@@ -242,10 +250,11 @@ impl Config {
         }
         if self.advertise.is_unspecified() {
             return invalid(
-                "advertise", "0.0.0.0 is not an address that machines can reach",
+                "advertise", "0.0.0.0 and :: are not addresses that machines can reach",
                 "use the address at which machines reach this host",
             );
         }
+        self.validate_version()?;
         let OtherImage { kernel, initramfs, tools: _ } = &self.boot.arm64;
         if kernel.is_some() != initramfs.is_some() {
             return invalid("boot.arm64", "has only one of kernel and initramfs", "write both, or neither");
@@ -253,7 +262,7 @@ impl Config {
         if self.dhcp.mode != DhcpMode::Off && self.dhcp.interface.is_none() {
             return invalid("dhcp.interface", "is missing", "name the interface with the machines to serve");
         }
-        if self.dhcp.mode == DhcpMode::Full && self.dhcp.range.is_none() {
+        if self.dhcp.mode == DhcpMode::Full && self.advertise.is_ipv4() && self.dhcp.range.is_none() {
             return invalid("dhcp.range", "is missing", "write one such as 10.77.0.100-10.77.0.199");
         }
         if !(1..=4096).contains(&self.discovery.max_machines) {
@@ -282,6 +291,41 @@ impl Config {
         }
         if let Err(error) = tracing_subscriber::EnvFilter::builder().parse(&self.log.filter) {
             return invalid("log.filter", &error.to_string(), "use the syntax of RUST_LOG, such as info");
+        }
+        Ok(())
+    }
+
+    /// Refuses what does not go with the version of IP of `advertise`.
+    fn validate_version(&self) -> Result<(), ConfigError> {
+        let invalid = |key, what: &str, hint| Err(ConfigError::Invalid { key, what: what.to_owned(), hint });
+        if self.dhcp.dns.iter().any(|address| address.is_ipv4() != self.advertise.is_ipv4()) {
+            return invalid(
+                "dhcp.dns", "has an address of another version of IP than advertise",
+                "write addresses of its version, or leave it out",
+            );
+        }
+        let IpAddr::V6(own) = self.advertise else { return Ok(()) };
+        let serves = self.dhcp.mode != DhcpMode::Off;
+        if own.is_loopback() && serves
+            || own.is_unicast_link_local()
+            || own.is_multicast()
+            || own.to_ipv4_mapped().is_some()
+        {
+            return invalid(
+                "advertise",
+                "is no address at which machines reach this host: it is this host's own, link-local, a group's, or one of IPv4",
+                "use a global or a unique local one, such as fd77::1",
+            );
+        }
+        if self.dhcp.range.is_some() || self.dhcp.router.is_some() || !self.dhcp.subnets.is_empty() {
+            return invalid(
+                "dhcp",
+                "has range, router or subnets, which are for IPv4, and advertise is of IPv6",
+                "leave them out: addresses are made of the prefix of advertise, and routers announce themselves",
+            );
+        }
+        if !(48..=64).contains(&self.dhcp.prefix_length) {
+            return invalid("dhcp.prefix_length", "is not between 48 and 64", "leave it out for 64");
         }
         Ok(())
     }
@@ -330,12 +374,12 @@ impl Config {
 
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.
     pub fn tls_url(&self) -> String {
-        format!("https://{}:{}", self.advertise, self.tls.listen.port())
+        format!("https://{}", SocketAddr::new(self.advertise, self.tls.listen.port()))
     }
 
     /// `http://<advertise>:<port>`: what is not secret.
     pub fn http_url(&self) -> String {
-        format!("http://{}:{}", self.advertise, self.http.listen.port())
+        format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))
     }
 
     /// What the boot services need of it. `ca_pins` (`sha256:…`) go onto the agents' command line.

@@ -32,7 +32,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
     }
-    let pki = Arc::new(Pki::open(&config.data_dir, config.advertise.into(), config.limits.certificate_ttl.get())?);
+    let pki = Arc::new(Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?);
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);

@@ -362,7 +362,7 @@ mod tests {
         let mut other = with(Some(8), Some(2));
         other.keep_unanswered(&before);
         let changed: Vec<_> = before.changes(&other, Timestamp::UNIX_EPOCH).into_iter().map(|one| one.fact).collect();
-        assert_eq!(changed, ["bmc.vlan", "tpm.endorsementKey"]);
+        assert_eq!(changed, ["tpm.endorsementKey", "bmc.vlan"]);
         let differ: Vec<_> = before.differences(&other).into_iter().map(|one| one.fact).collect();
         assert_eq!(differ, ["bmc.vlan"], "each machine has a key of its own");
     }

@@ -1,16 +1,19 @@
 //! What the boot services are configured with: addresses, ranges, files.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use landfall_api::DurationSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::dhcp::DhcpError;
+
 /// Everything the boot services need to know.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The address at which machines reach this host, written into boot scripts and DHCP answers.
-    pub advertise: Ipv4Addr,
+    /// The address at which machines reach this host, written into boot scripts and DHCP answers. Boot services are given by its version
+    /// of IP.
+    pub advertise: IpAddr,
     /// Where the agent reaches its coordinator, such as `https://10.77.0.1:7443`: written onto its command line.
     pub coordinator_url: String,
     /// Pins of the coordinator's CA (`sha256:…`), written onto the agent's command line.
@@ -30,7 +33,7 @@ pub struct Config {
 impl Config {
     /// The base URL of the plain HTTP port.
     pub fn http_url(&self) -> String {
-        format!("http://{}:{}", self.advertise, self.http.listen.port())
+        format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))
     }
 }
 
@@ -38,7 +41,7 @@ impl Config {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Default `0.0.0.0:7480`.
+    /// Default `0.0.0.0:7480`; where [`Config::advertise`] is of IPv6, `[::]:7480`.
     pub listen: SocketAddr,
 }
 
@@ -126,7 +129,9 @@ pub struct DhcpConfig {
     /// Default route given out; `full` only.
     pub router: Option<Ipv4Addr>,
     /// Resolvers given out; `full` only.
-    pub dns: Vec<Ipv4Addr>,
+    pub dns: Vec<IpAddr>,
+    /// Bits of the prefix that this host's IPv6 address shares with the machines', 48 to 64; `full` over IPv6 only. Default 64.
+    pub prefix_length: u8,
     /// How long an address is given for; `full` only. Default 1 h.
     pub lease: DurationSpec,
     /// Subnets behind DHCP relays; `full` only.
@@ -144,10 +149,37 @@ impl Default for DhcpConfig {
             netmask: default_netmask(),
             router: None,
             dns: Vec::new(),
+            prefix_length: 64,
             lease: DurationSpec::from_secs(3600),
             subnets: Vec::new(),
             discovery: false,
         }
+    }
+}
+
+impl DhcpConfig {
+    /// The interface served.
+    ///
+    /// # Errors
+    /// [`DhcpError::Config`]: none is named.
+    pub(crate) fn served_interface(&self) -> Result<String, DhcpError> {
+        self.interface.clone().ok_or(DhcpError::Config {
+            key: "dhcp.interface",
+            what: "is missing".to_owned(),
+            hint: "name the interface with the machines to serve",
+        })
+    }
+
+    /// The resolvers of IPv4.
+    pub(crate) fn dns_v4(&self) -> Vec<Ipv4Addr> {
+        let of_v4 = |address: &IpAddr| if let IpAddr::V4(address) = address { Some(*address) } else { None };
+        self.dns.iter().filter_map(of_v4).collect()
+    }
+
+    /// The resolvers of IPv6.
+    pub(crate) fn dns_v6(&self) -> Vec<Ipv6Addr> {
+        let of_v6 = |address: &IpAddr| if let IpAddr::V6(address) = address { Some(*address) } else { None };
+        self.dns.iter().filter_map(of_v6).collect()
     }
 }
 

@@ -10,7 +10,7 @@
 //! The crate works without the rest of the coordinator: give it a [`config::Config`] and a [`policy::BootPolicy`].
 //!
 //! ```no_run
-//! use std::{net::{IpAddr, Ipv4Addr}, sync::Arc};
+//! use std::{net::IpAddr, sync::Arc};
 //!
 //! use landfall_api::MacAddr;
 //! use landfall_boot::{
@@ -41,7 +41,7 @@
 //!
 //! # async fn serve() -> Result<(), BootError> {
 //! let config = Config {
-//!     advertise: Ipv4Addr::new(10, 77, 0, 1),
+//!     advertise: [10, 77, 0, 1].into(),
 //!     coordinator_url: "https://10.77.0.1:7443".into(),
 //!     ca_pins: Vec::new(),
 //!     data_dir: "/var/lib/boot".into(),
@@ -73,7 +73,7 @@ pub mod router_advert;
 pub mod tftp;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -85,13 +85,14 @@ use self::config::{BootConfig, Config, DhcpMode};
 use self::dhcp::DhcpError;
 use self::dhcp::bootfile::ARM64_LOADER;
 use self::dhcp::service::DhcpService;
+use self::dhcp::v6::service::DhcpV6Service;
 use self::http::BootHttp;
 use self::http::layer::{Layer, Layers};
 use self::http::own_ipxe::OwnIpxe;
 use self::http::script::{AgentBoot, KernelArgsError, check_kernel_args};
 use self::neighbours::Neighbours;
 use self::policy::BootPolicy;
-use self::router_advert::RouterAdverts;
+use self::router_advert::{Advert, RouterAdverts};
 use self::tftp::{TftpError, TftpService};
 
 /// Why the boot services cannot start or go on.
@@ -121,6 +122,7 @@ pub enum BootError {
 /// Every boot service, bound and checked: from here on nothing about the configuration can fail.
 pub struct BootServices {
     dhcp: Option<DhcpService>,
+    dhcp_v6: Option<DhcpV6Service>,
     adverts: Option<RouterAdverts>,
     tftp: Option<TftpService>,
     listener: TcpListener,
@@ -168,15 +170,26 @@ impl BootServices {
         } else {
             None
         };
-        let dhcp = DhcpService::start(config, policy.clone()).await?;
+        let (dhcp, dhcp_v6) = match config.advertise {
+            IpAddr::V4(own) => (DhcpService::start(config, own, policy.clone()).await?, None),
+            IpAddr::V6(own) => (None, DhcpV6Service::start(config, own, policy.clone()).await?),
+        };
         if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
             neighbours.learn(interface, leases);
+        }
+        if let Some(link) = dhcp_v6.as_ref().and_then(DhcpV6Service::link) {
+            neighbours.learn_link(link);
         }
         let own_ipxe =
             OwnIpxe::new(tftp.as_ref().map(|_| config.advertise), config.boot.bootloaders.join(ARM64_LOADER).is_file());
         // If another server manages the network, it also manages IPv6.
-        let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
-            (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
+        let adverts = match (&dhcp, &config.dhcp.mode, &config.dhcp.interface) {
+            (Some(_), DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface, Advert::NoRouter)
+                .inspect_err(|error| {
+                    let says = "cannot answer router solicitations: iPXE waits 16 s";
+                    tracing::info!(service = "radv", interface, %error, says);
+                })
+                .ok(),
             _ => None,
         };
         let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(AgentBoot::of(config)));
@@ -184,7 +197,7 @@ impl BootServices {
         let served = Layers::default();
         served.put(layers);
         let http = Arc::new(BootHttp { files, layers: served, agent, policy, neighbours, own_ipxe, scripts });
-        Ok(Self { dhcp, adverts, tftp, listener, http })
+        Ok(Self { dhcp, dhcp_v6, adverts, tftp, listener, http })
     }
 
     /// The route of boot tokens, for the coordinator's TLS port; see [`http::token`].
@@ -194,7 +207,8 @@ impl BootServices {
 
     /// What can be changed while they run.
     pub fn reload(&self) -> BootReload {
-        BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery) }
+        let of_v6 = self.dhcp_v6.as_ref().map(DhcpV6Service::discovery);
+        BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery).or(of_v6) }
     }
 
     /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain is useless.
@@ -205,6 +219,10 @@ impl BootServices {
         let cancel = cancel.child_token();
         let mut services: JoinSet<Result<(), BootError>> = JoinSet::new();
         if let Some(dhcp) = self.dhcp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
+        }
+        if let Some(dhcp) = self.dhcp_v6 {
             let cancel = cancel.clone();
             services.spawn(async move { Ok(dhcp.run(cancel).await?) });
         }

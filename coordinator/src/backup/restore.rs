@@ -144,8 +144,7 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
     let store = Store::open(staging).map_err(|error| unusable(&error))?;
     let access = withdraw(&store).map_err(|error| unusable(&error))?;
     drop(store);
-    Pki::open(staging, config.advertise.into(), config.limits.certificate_ttl.get())
-        .map_err(|error| unusable(&error))?;
+    Pki::open(staging, config.advertise, config.limits.certificate_ttl.get()).map_err(|error| unusable(&error))?;
     Ok(access)
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     }
     if running.pid.is_some() {
         let port = config.tls.listen.port();
-        let at = if config.tls.listen.ip().is_unspecified() { config.advertise.into() } else { config.tls.listen.ip() };
+        let at = if config.tls.listen.ip().is_unspecified() { config.advertise } else { config.tls.listen.ip() };
         let hint = "restart the coordinator; it issues a new one";
         findings.push(match shown(SocketAddr::new(at, port)).await {
             Ok(certificate) => judge("server's certificate", now, ends(&certificate), hint),

@@ -1,13 +1,13 @@
 //! The interface: there, up, with the advertised address; and whether another DHCP server is on it.
 
-use std::{fs, net::Ipv4Addr};
+use std::{fs, net::IpAddr};
 
 use nix::ifaddrs::getifaddrs;
 
 use super::{running::Running, with_causes};
 use crate::config::{Config, DhcpMode};
 use crate::finding::Finding;
-use landfall_boot::dhcp::{DhcpError, probe::refuse_other_servers};
+use landfall_boot::dhcp::{DhcpError, probe::refuse_other_servers, v6};
 
 pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     let mut findings = vec![advertised(config)];
@@ -18,15 +18,23 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     findings
 }
 
-/// Every interface with its IPv4 addresses.
-fn addresses() -> Vec<(String, Ipv4Addr)> {
+/// Every interface with its addresses of this version of IP.
+fn addresses(like: IpAddr) -> Vec<(String, IpAddr)> {
     let Ok(all) = getifaddrs() else { return Vec::new() };
-    all.filter_map(|one| Some((one.interface_name, one.address?.as_sockaddr_in()?.ip()))).collect()
+    all.filter_map(|one| {
+        let address = one.address?;
+        let found = match like {
+            IpAddr::V4(_) => address.as_sockaddr_in()?.ip().into(),
+            IpAddr::V6(_) => address.as_sockaddr_in6()?.ip().into(),
+        };
+        Some((one.interface_name, found))
+    })
+    .collect()
 }
 
 fn advertised(config: &Config) -> Finding {
     const CHECK: &str = "address";
-    let (own, wanted) = (addresses(), config.advertise);
+    let (own, wanted) = (addresses(config.advertise), config.advertise);
     let on = own.iter().find(|(_, address)| *address == wanted).map(|(interface, _)| interface);
     match (on, &config.dhcp.interface) {
         (Some(on), Some(served)) if on != served => Finding::warn(
@@ -63,19 +71,27 @@ async fn neighbours(config: &Config, interface: &str, running: &Running) -> Opti
     if config.dhcp.mode == DhcpMode::Off {
         return None;
     }
-    let asked = refuse_other_servers(interface, config.advertise).await;
+    let asked = match config.advertise {
+        IpAddr::V4(own) => refuse_other_servers(interface, own).await,
+        IpAddr::V6(_) => v6::probe::refuse_other_servers(interface).await,
+    };
     let (full, ours) = (config.dhcp.mode == DhcpMode::Full, running.pid.is_some());
-    Some(match asked {
-        Err(DhcpError::OtherServer { server, .. }) if full => {
+    let other = match &asked {
+        Err(DhcpError::OtherServer { server, .. }) => Some(IpAddr::from(*server)),
+        Err(DhcpError::OtherServerV6 { server, .. }) => Some(IpAddr::from(*server)),
+        _ => None,
+    };
+    Some(match (asked, other) {
+        (_, Some(server)) if full => {
             let hint = "two servers conflict: stop it, or set dhcp.mode = \"proxy\"";
             Finding::fail(CHECK, format!("{server} answers on {interface}"), hint)
         }
-        Err(DhcpError::OtherServer { server, .. }) => {
-            Finding::ok(CHECK, format!("{server} gives the addresses on {interface}"))
+        (_, Some(server)) => Finding::ok(CHECK, format!("{server} gives the addresses on {interface}")),
+        (Err(error), None) => {
+            Finding::warn(CHECK, format!("cannot check {interface}: {}", with_causes(&error)), "run as root")
         }
-        Err(error) => Finding::warn(CHECK, format!("cannot check {interface}: {}", with_causes(&error)), "run as root"),
-        Ok(()) if full => Finding::ok(CHECK, if ours { "none except ours" } else { "none" }),
-        Ok(()) => {
+        (Ok(()), None) if full => Finding::ok(CHECK, if ours { "none except ours" } else { "none" }),
+        (Ok(()), None) => {
             let hint = "dhcp.mode = \"proxy\" needs a server that leases addresses; without one set \"full\"";
             Finding::warn(CHECK, format!("none answers on {interface}"), hint)
         }

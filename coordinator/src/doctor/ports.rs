@@ -1,14 +1,16 @@
 //! Ports: free, or the running coordinator's own; else whose.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::{fs, io};
 
 use super::running::{Running, sockets_of};
 use crate::config::{Config, DhcpMode};
 use crate::finding::Finding;
+use landfall_boot::dhcp::DhcpError;
 use landfall_boot::dhcp::socket::{PXE_PORT, SERVER_PORT, Sharing, open};
+use landfall_boot::dhcp::v6::socket as v6;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
@@ -38,17 +40,27 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
         findings.push(judge("tftp.listen", Protocol::Udp, at, UdpSocket::bind(at).map(drop), running));
     }
     if let (true, Some(interface)) = (config.dhcp.mode != DhcpMode::Off, &config.dhcp.interface) {
-        for port in [SERVER_PORT, PXE_PORT] {
-            let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-            let tried = open(interface, port, Sharing::Alone).map(drop).map_err(|error| {
-                std::error::Error::source(&error)
-                    .and_then(|source| source.downcast_ref::<io::Error>())
-                    .map_or_else(|| io::Error::other(error.to_string()), |source| source.kind().into())
-            });
-            findings.push(judge("dhcp.mode", Protocol::Udp, at, tried, running));
+        let alone =
+            |port| (SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), open(interface, port, Sharing::Alone).map(drop));
+        let tried = match config.advertise {
+            IpAddr::V4(_) => [SERVER_PORT, PXE_PORT].map(alone).into_iter().collect::<Vec<_>>(),
+            IpAddr::V6(_) => {
+                let at = SocketAddr::from((Ipv6Addr::UNSPECIFIED, v6::SERVER_PORT));
+                vec![(at, v6::open(interface, v6::SERVER_PORT, Sharing::Alone).map(drop))]
+            }
+        };
+        for (at, tried) in tried {
+            findings.push(judge("dhcp.mode", Protocol::Udp, at, tried.map_err(cause), running));
         }
     }
     findings
+}
+
+/// The kernel's refusal.
+fn cause(error: DhcpError) -> io::Error {
+    std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .map_or_else(|| io::Error::other(error.to_string()), |source| source.kind().into())
 }
 
 fn judge(key: &str, protocol: Protocol, at: SocketAddr, tried: io::Result<()>, running: &Running) -> Finding {

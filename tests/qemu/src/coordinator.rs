@@ -1,5 +1,6 @@
 //! The coordinator as a process of the lab: started, killed and started again.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub enum DhcpMode {
     Full,
     /// Beside another one.
     Proxy,
+    /// The network's only server, over IPv6; nothing is served over IPv4.
+    FullV6,
 }
 
 /// How a coordinator is set up.
@@ -156,11 +159,12 @@ impl CoordinatorProcess {
 
 /// The configuration file.
 fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
-    let address = Network::ADDRESS;
     let bridge = Network::BRIDGE;
-    let dhcp = match options.dhcp {
-        DhcpMode::Full => "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\"",
-        DhcpMode::Proxy => "mode = \"proxy\"",
+    let v4 = IpAddr::V4(Network::ADDRESS);
+    let (address, dhcp) = match options.dhcp {
+        DhcpMode::Full => (v4, "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\""),
+        DhcpMode::Proxy => (v4, "mode = \"proxy\""),
+        DhcpMode::FullV6 => (Network::ADDRESS_V6.into(), "mode = \"full\""),
     };
     let text = |path: &Path| toml_string(&path.to_string_lossy());
     let line = |key: &str, path: &Option<PathBuf>| {

@@ -3,7 +3,7 @@
 //! All interfaces live inside, so removing the namespace removes everything, and machines cannot reach (or disturb) the
 //! host's own network.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sweep::{own_prefix, remove_namespace};
@@ -51,7 +51,7 @@ impl Drop for Namespace {
     }
 }
 
-/// A lab's network: `10.77.0.0/24` on a bridge, the lab's own side at `10.77.0.1`.
+/// A lab's network: `10.77.0.0/24` and `fd77::/64` on a bridge, the lab's own side at `10.77.0.1` and `fd77::1`.
 #[derive(Debug)]
 pub struct Network {
     namespace: Namespace,
@@ -61,6 +61,8 @@ pub struct Network {
 impl Network {
     /// The lab's own address on the bridge.
     pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+    /// The same of IPv6.
+    pub const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
     /// Where a second server, such as the site's own DHCP, lives.
     pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
     /// The bridge's name inside the namespace.
@@ -88,6 +90,8 @@ impl Network {
             "0",
         ])?;
         namespace.ip(&["addr", "add", &format!("{}/24", Self::ADDRESS), "dev", Self::BRIDGE])?;
+        // No other host has it: it can be used at once.
+        namespace.ip(&["addr", "add", &format!("{}/64", Self::ADDRESS_V6), "dev", Self::BRIDGE, "nodad"])?;
         namespace.ip(&["link", "set", Self::BRIDGE, "up"])?;
         Ok(Self { namespace, taps: AtomicU32::new(0) })
     }

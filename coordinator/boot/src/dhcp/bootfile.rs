@@ -1,11 +1,12 @@
 //! Which file a netbooting client is sent to.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use landfall_api::MacAddr;
 
 use super::Silence;
-use super::packet::{Client, Request};
+use super::packet::Client;
+use crate::config::Config;
 
 /// The loader for BIOS PXE.
 pub const BIOS_LOADER: &str = "undionly.kpxe";
@@ -16,9 +17,9 @@ pub const ARM64_LOADER: &str = "snponly-arm64.efi";
 
 /// Where the boot services of this coordinator are, as machines see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BootServer {
-    /// The address for DHCP's server identifier, TFTP and HTTP.
-    pub address: Ipv4Addr,
+pub struct BootServer<A = Ipv4Addr> {
+    /// The address for TFTP and HTTP; of IPv4, DHCP's server identifier too.
+    pub address: A,
     /// Port of the plain HTTP service.
     pub http_port: u16,
     /// Whether [`ARM64_LOADER`] is there to be served.
@@ -30,16 +31,26 @@ pub struct BootServer {
 /// What goes into the reply's boot file field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootFile {
-    /// A TFTP path or a whole URL, at most 127 bytes.
+    /// A TFTP path or a whole URL; of IPv4 at most 127 bytes.
     pub name: String,
     /// The class the reply must carry in option 60 for the firmware to believe it.
     pub class: &'static str,
 }
 
-impl BootServer {
+impl<A: Copy + Into<IpAddr>> BootServer<A> {
+    /// What is configured, with this host's address.
+    pub fn of(config: &Config, address: A) -> Self {
+        Self {
+            address,
+            http_port: config.http.listen.port(),
+            arm64: config.boot.bootloaders.join(ARM64_LOADER).is_file(),
+            uki: config.boot.uki.is_some(),
+        }
+    }
+
     /// `http://address:port`, without a slash at the end.
     pub fn base_url(&self) -> String {
-        format!("http://{}:{}", self.address, self.http_port)
+        format!("http://{}", SocketAddr::new(self.address.into(), self.http_port))
     }
 
     /// Where iPXE fetches the script for one machine. iPXE itself fills in what stands in `${…}`: the UUID, because it
@@ -56,20 +67,18 @@ impl BootServer {
     ///
     /// # Errors
     /// [`Silence`] for one that does not netboot, or whose architecture has no loader here.
-    pub fn boot_file(&self, request: &Request) -> Result<BootFile, Silence> {
+    pub fn boot_file(&self, client: Client, arch: Option<u16>, mac: MacAddr) -> Result<BootFile, Silence> {
         let tftp = |name: &str| Ok(BootFile { name: name.to_owned(), class: "PXEClient" });
         let http = |name: &str| Ok(BootFile { name: format!("{}/boot/{name}", self.base_url()), class: "HTTPClient" });
-        match (request.client, request.arch) {
+        match (client, arch) {
             (Client::Ordinary, _) => Err(Silence::NotNetbooting),
-            (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(request.mac, request.arch), class: "PXEClient" }),
+            (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(mac, arch), class: "PXEClient" }),
             (Client::Pxe, Some(0)) => tftp(BIOS_LOADER),
             // 7 by the registry's errata, 9 by its text: firmware sends either for x86-64 UEFI.
             (Client::Pxe, Some(7 | 9)) => tftp(UEFI_LOADER),
             (Client::Pxe, Some(11)) if self.arm64 => tftp(ARM64_LOADER),
             // With an ending by which firmware knows a program, whatever the answer's type.
-            (Client::Http, Some(16)) if self.uki => {
-                http(&format!("uki/{}.efi", request.mac.to_string().replace(':', "-")))
-            }
+            (Client::Http, Some(16)) if self.uki => http(&format!("uki/{}.efi", mac.to_string().replace(':', "-"))),
             (Client::Http, Some(16)) => http(UEFI_LOADER),
             (Client::Http, Some(19)) if self.arm64 => http(ARM64_LOADER),
             (Client::Pxe, Some(11)) | (Client::Http, Some(19)) => Err(Silence::NoArm64Loader),

@@ -197,7 +197,7 @@ fn add_boot(reply: &mut Reply, request: &Request, server: &BootServer) -> Result
     if request.client == Client::Ordinary {
         return Ok(());
     }
-    match server.boot_file(request) {
+    match server.boot_file(request.client, request.arch, request.mac) {
         Ok(file) => reply.add_boot(request, &file, server, true),
         Err(reason) => {
             tracing::warn!(service = "dhcp", mac = %request.mac, %reason, "the client gets an address, but there is \

@@ -24,8 +24,11 @@ pub mod reply;
 mod rival;
 pub mod service;
 pub mod socket;
+mod standing;
+pub mod v6;
 
-use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{io, path::PathBuf, time::Duration};
 
 /// Why a packet gets no answer. Every one is logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +81,26 @@ pub enum Silence {
     /// Unknown machines send more requests than are answered.
     #[error("unknown machines send more requests than are answered")]
     TooManyUnknown,
+    /// DHCPv6: neither the client's identifier nor its address shows its port.
+    #[error(
+        "neither the client's identifier (DUID) nor its link-local address has its Ethernet address; let it make its \
+            link-local address of that (EUI-64), or give it an address by hand"
+    )]
+    NoMac,
+    /// DHCPv6: no option 1.
+    #[error("the client states no identifier (option 1)")]
+    NoClientId,
+    /// DHCPv6: passed on by a relay.
+    #[error("DHCPv6 relays are not supported; serve that subnet from a coordinator on its link")]
+    RelayedV6,
+    /// DHCPv6: the client chose another server.
+    #[error("meant for another DHCPv6 server")]
+    AnotherServer,
+    /// DHCPv6 beside another server: only UEFI HTTP Boot takes a second answer.
+    #[error(
+        "beside another DHCPv6 server only UEFI HTTP Boot is served; let that server give the loader's URL (option 59)"
+    )]
+    NoProxyV6,
     /// The machine's document could not be looked up in time.
     #[error("cannot look up the machine: {0}")]
     Lookup(String),
@@ -99,9 +122,18 @@ pub enum DhcpError {
             \"proxy\" to work beside it"
     )]
     OtherServer { server: Ipv4Addr, interface: String },
+    /// Another server answers there, over IPv6.
+    #[error(
+        "another DHCPv6 server, {server}, answers on {interface}; two servers conflict: stop it, or set dhcp.mode = \
+            \"proxy\" to serve UEFI HTTP Boot beside it"
+    )]
+    OtherServerV6 { server: Ipv6Addr, interface: String },
     /// The question whether there is another server could not be asked.
     #[error("cannot check for another DHCP server on {interface}")]
     Probe { interface: String, source: io::Error },
+    /// The hosts of the link cannot learn that there is a DHCPv6 server.
+    #[error("cannot send router advertisements on {interface}; check that IPv6 is on there, and the process's rights")]
+    Adverts { interface: String, source: io::Error },
     /// The kept leases cannot be read.
     #[error("cannot read the stored leases {path}; correct or remove the file (addresses may then change)")]
     Leases { path: PathBuf, source: io::Error },

@@ -170,7 +170,7 @@ fn address(data: &[u8]) -> Option<Ipv4Addr> {
     <[u8; 4]>::try_from(data).ok().map(Ipv4Addr::from)
 }
 
-fn classify(vendor_class: &[u8], user_class: &[u8]) -> Client {
+pub(super) fn classify(vendor_class: &[u8], user_class: &[u8]) -> Client {
     if is_ipxe(user_class) {
         Client::Ipxe
     } else if vendor_class.starts_with(b"HTTPClient") {
@@ -207,7 +207,7 @@ fn is_ipxe(user_class: &[u8]) -> bool {
 }
 
 /// Firmware that can start several kinds of loader lists them all (RFC 4578).
-fn choose(architectures: &[u16], client: Client) -> Option<u16> {
+pub(super) fn choose(architectures: &[u16], client: Client) -> Option<u16> {
     let loads = |arch: &&u16| match client {
         Client::Http => matches!(arch, 16 | 19),
         Client::Pxe | Client::Ipxe | Client::Ordinary => matches!(arch, 0 | 7 | 9 | 11),
@@ -216,7 +216,7 @@ fn choose(architectures: &[u16], client: Client) -> Option<u16> {
 }
 
 /// Old ROMs leave option 93 out and name the architecture in option 60 alone.
-fn arch_in_class(vendor_class: &[u8]) -> Option<u16> {
+pub(super) fn arch_in_class(vendor_class: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(vendor_class).ok()?;
     let mut words = text.split(':');
     words.find(|w| *w == "Arch")?;

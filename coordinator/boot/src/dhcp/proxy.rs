@@ -56,7 +56,7 @@ fn build(
     request: &Request, standing: Standing, server: &BootServer, kind: MessageType, to: Destination,
 ) -> Result<Reply, Silence> {
     standing.check()?;
-    let file = server.boot_file(request)?;
+    let file = server.boot_file(request.client, request.arch, request.mac)?;
     let mut reply = Reply::new(request, kind, server, to);
     reply.add_boot(request, &file, server, false)?;
     if matches!(to, Destination::Relay(_)) && request.ciaddr.is_unspecified() {

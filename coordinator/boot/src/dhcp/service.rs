@@ -1,16 +1,16 @@
 //! The sockets around the decisions: receive, look up, decide, keep, answer, log.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dhcproto::v4::MessageType;
 use landfall_api::MacAddr;
-use tokio::{net::UdpSocket, time::timeout};
+use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
-use super::bootfile::{ARM64_LOADER, BootServer};
+use super::bootfile::BootServer;
 use super::full::{self, Network, Subnet, Subnets};
 use super::lease_file::LeaseFile;
 use super::leases::{DECLINED_LIFE, MAX_RANGE, Pool};
@@ -20,17 +20,18 @@ use super::packet::{Client, Request};
 use super::reply::Reply;
 use super::rival::Rival;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
-use super::{DhcpError, LOOKUP_LIMIT, Silence, Standing, UNKNOWN_A_SECOND, probe, proxy};
+use super::standing::Standings;
+use super::{DhcpError, Silence, Standing, probe, proxy};
 use crate::config::{AddressRange, Config, DhcpMode, SubnetConfig};
 use crate::policy::{BootPolicy, Service, Unserved};
 use landfall_edge::gate::Limiter;
 use landfall_edge::metrics::metrics;
 
 /// Log lines per second about packets without an answer: any host can send them.
-static LINES: Limiter = Limiter::a_second(20);
+pub(super) static LINES: Limiter = Limiter::a_second(20);
 
 /// A packet longer than Ethernet's is cut, and then fails to parse.
-const MAX_PACKET: usize = 1500;
+pub(super) const MAX_PACKET: usize = 1500;
 
 /// The addresses that the full server has leased, shared with code that looks up the holder of one.
 #[derive(Debug, Clone)]
@@ -99,63 +100,43 @@ enum Mode {
 /// A DHCP service that listens, and answers once [`DhcpService::run`] is polled.
 pub struct DhcpService {
     interface: String,
-    discovery: Arc<AtomicBool>,
+    standings: Standings,
     server: BootServer,
     mode: Mode,
     main: UdpSocket,
     pxe: UdpSocket,
-    policy: Arc<dyn BootPolicy>,
-    unknown: Limiter,
     rival: Rival,
 }
 
 impl DhcpService {
-    /// Checks, asks for other servers (up to 3 s, full mode only) and binds ports 67 and 4011. `None` if DHCP is off.
+    /// Checks, asks for other servers (up to 3 s, full mode only) and binds ports 67 and 4011. `own`: the coordinator's address. `None`
+    /// if DHCP is off.
     ///
     /// # Errors
     /// [`DhcpError`]: the service must not run.
-    pub async fn start(config: &Config, policy: Arc<dyn BootPolicy>) -> Result<Option<Self>, DhcpError> {
+    pub async fn start(config: &Config, own: Ipv4Addr, policy: Arc<dyn BootPolicy>) -> Result<Option<Self>, DhcpError> {
         if config.dhcp.mode == DhcpMode::Off {
             return Ok(None);
         }
-        let interface = config.dhcp.interface.clone().ok_or(DhcpError::Config {
-            key: "dhcp.interface",
-            what: "is missing".to_owned(),
-            hint: "name the interface with the machines to serve",
-        })?;
-        let server = BootServer {
-            address: config.advertise,
-            http_port: config.http.listen.port(),
-            arm64: config.boot.bootloaders.join(ARM64_LOADER).is_file(),
-            uki: config.boot.uki.is_some(),
-        };
+        let interface = config.dhcp.served_interface()?;
+        let server = BootServer::of(config, own);
         // Bound before the question, so that a second coordinator on this host fails by the port, at once.
         let main = open(&interface, SERVER_PORT, Sharing::Alone)?;
         let pxe = open(&interface, PXE_PORT, Sharing::Alone)?;
         let mode = if config.dhcp.mode == DhcpMode::Full {
-            let mode = full_mode(config)?;
-            probe::refuse_other_servers(&interface, config.advertise).await?;
+            let mode = full_mode(config, own)?;
+            probe::refuse_other_servers(&interface, own).await?;
             mode
         } else {
             Mode::Proxy
         };
-        let discovery = Arc::new(AtomicBool::new(config.dhcp.discovery));
-        Ok(Some(Self {
-            interface,
-            discovery,
-            server,
-            mode,
-            main,
-            pxe,
-            policy,
-            unknown: Limiter::a_second(UNKNOWN_A_SECOND),
-            rival: Rival::default(),
-        }))
+        let standings = Standings::new(policy, config.dhcp.discovery);
+        Ok(Some(Self { interface, standings, server, mode, main, pxe, rival: Rival::default() }))
     }
 
     /// Whether unknown machines are answered; may change while it runs.
     pub fn discovery(&self) -> Arc<AtomicBool> {
-        self.discovery.clone()
+        self.standings.discovery()
     }
 
     /// The interface and the leases on it, in full mode.
@@ -195,16 +176,17 @@ impl DhcpService {
                 return;
             }
         };
-        let outcome = match self.standing(request.mac).await {
+        let policy = self.standings.policy();
+        let outcome = match self.standings.of(request.mac).await {
             Ok(standing) => self.decide(&request, standing, port).await,
             Err(reason) => Err(reason),
         };
         match outcome {
             Ok(reply) => {
                 // An ordinary client boots nothing, and a netbooting one with an address may still have no boot file.
-                match self.server.boot_file(&request).err() {
-                    Some(reason) if is_shown(&request, &reason) => self.policy.unserved(unserved(&request, &reason)),
-                    None if reply.kind() != Some(MessageType::Nak) => self.policy.served(request.mac, Service::Dhcp),
+                match self.server.boot_file(request.client, request.arch, request.mac).err() {
+                    Some(reason) if is_shown(&request, &reason) => policy.unserved(unserved(&request, &reason)),
+                    None if reply.kind() != Some(MessageType::Nak) => policy.served(request.mac, Service::Dhcp),
                     _ => {}
                 }
                 self.complain_about_reservation(&request, &reply);
@@ -212,7 +194,7 @@ impl DhcpService {
             }
             Err(reason) => {
                 if is_shown(&request, &reason) {
-                    self.policy.unserved(unserved(&request, &reason));
+                    policy.unserved(unserved(&request, &reason));
                 }
                 metrics().dhcp_unanswered.add(1);
                 if let (Mode::Full { .. }, Silence::OtherServer(server)) = (&self.mode, &reason) {
@@ -226,7 +208,7 @@ impl DhcpService {
     /// Says that a port gets another address than the one reserved for it.
     fn complain_about_reservation(&self, request: &Request, reply: &Reply) {
         let given = reply.message.yiaddr();
-        if let Some(reserved) = self.policy.address_for(request.mac)
+        if let Some(reserved) = self.standings.policy().address_for(request.mac)
             && !given.is_unspecified()
             && given != reserved
             && let Some(left_out) = LINES.step()
@@ -235,22 +217,6 @@ impl DhcpService {
                 service = "dhcp", mac = %request.mac, %reserved, %given, left_out, "a port gets another address than the one reserved for it, \
                     which is in another subnet, still leased to another host, or the coordinator's own"
             );
-        }
-    }
-
-    async fn standing(&self, mac: MacAddr) -> Result<Standing, Silence> {
-        match timeout(LOOKUP_LIMIT, self.policy.known(mac)).await {
-            Ok(Ok(true)) => Ok(Standing::Known),
-            Ok(Ok(false)) if self.discovery.load(Ordering::Relaxed) => {
-                if self.unknown.step().is_some() {
-                    Ok(Standing::Discovered)
-                } else {
-                    Err(Silence::TooManyUnknown)
-                }
-            }
-            Ok(Ok(false)) => Ok(Standing::Unknown),
-            Ok(Err(e)) => Err(Silence::Lookup(e.to_string())),
-            Err(_) => Err(Silence::Lookup(format!("no answer within {} s", LOOKUP_LIMIT.as_secs()))),
         }
     }
 
@@ -263,7 +229,8 @@ impl DhcpService {
                     let mut subnets = leases.lock();
                     let before = subnets.revision();
                     let now = leases.clock.now();
-                    let outcome = full::answer(request, standing, &mut subnets, &*self.policy, &self.server, now);
+                    let outcome =
+                        full::answer(request, standing, &mut subnets, self.standings.policy(), &self.server, now);
                     (outcome, (subnets.revision() != before).then(|| subnets.kept()))
                 };
                 if let Some(kept) = kept {
@@ -299,7 +266,7 @@ impl DhcpService {
     }
 }
 
-fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
+fn full_mode(config: &Config, own: Ipv4Addr) -> Result<Mode, DhcpError> {
     let dhcp = &config.dhcp;
     let missing = || invalid("dhcp.range", "is missing".to_owned(), "write one such as 10.77.0.100-10.77.0.199");
     let range = dhcp.range.ok_or_else(missing)?;
@@ -307,18 +274,19 @@ fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
         let (dns, lease) = (dns.to_vec(), dhcp.lease.get());
         Network { inside, netmask, router, dns, lease }
     };
-    let link = network(config.advertise, dhcp.netmask, dhcp.router, &dhcp.dns);
+    let resolvers = dhcp.dns_v4();
+    let link = network(own, dhcp.netmask, dhcp.router, &resolvers);
     if let Some(end) = [range.first, range.last].into_iter().find(|end| !link.contains(*end)) {
         return Err(invalid(
             "dhcp.range",
-            format!("{end} is not in the subnet of advertise ({}/{})", config.advertise, dhcp.netmask),
+            format!("{end} is not in the subnet of advertise ({own}/{})", dhcp.netmask),
             "correct dhcp.range, dhcp.netmask or advertise; subnets behind a relay stand in [[dhcp.subnets]]",
         ));
     }
     let mut all = vec![(range, link)];
     for subnet in &dhcp.subnets {
         let SubnetConfig { range, netmask, router, dns } = subnet;
-        let network = network(range.first, *netmask, Some(*router), dns.as_ref().unwrap_or(&dhcp.dns));
+        let network = network(range.first, *netmask, Some(*router), dns.as_ref().unwrap_or(&resolvers));
         if let Some(address) = [range.last, *router].into_iter().find(|address| !network.contains(*address)) {
             let what = format!("{address} is not in the subnet of {}/{netmask}", range.first);
             return Err(invalid("dhcp.subnets", what, "range and router are in one subnet: correct them, or netmask"));
@@ -341,7 +309,7 @@ fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
     let kept = file.load().map_err(|source| DhcpError::Leases { path: file.path().to_owned(), source })?;
     let clock = Clock::start();
     let filled = |(range, network): (AddressRange, Network)| {
-        let never: Vec<Ipv4Addr> = network.ends().into_iter().chain([config.advertise]).collect();
+        let never: Vec<Ipv4Addr> = network.ends().into_iter().chain([own]).collect();
         let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain(never.iter().copied());
         let pool = Pool::new(range, taken.collect());
         let pool = pool.map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;

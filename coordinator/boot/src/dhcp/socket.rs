@@ -20,7 +20,7 @@ pub const PXE_PORT: u16 = 4011;
 
 /// Bytes of packets that the kernel holds for us (it takes no more than `net.core.rmem_max`): about a thousand, so that
 /// a rack powered on at once, or a flood, loses no packet.
-const RECEIVE_BUFFER: usize = 1 << 20;
+pub(super) const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// Whether another socket may hold the port too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

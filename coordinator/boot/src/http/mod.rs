@@ -155,7 +155,7 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         let again = format!("{}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}", shared.agent.load().http_url);
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
-    let asks = Asks { mac, client: "ipxe", from: client.map(|client| client.0.ip()) };
+    let asks = Asks { mac, client: "ipxe", from: client.map(|client| client.0.ip().to_canonical()) };
     let script = match decide(&shared, client, &asks, uuid).await {
         Ok(decision) => {
             let image = image_of(arch, &shared.files.load());
@@ -268,7 +268,7 @@ async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<Stri
     if let Some(refused) = too_many(&shared, client) {
         return refused;
     }
-    let asks = Asks { mac, client: "http", from: client.map(|client| client.0.ip()) };
+    let asks = Asks { mac, client: "http", from: client.map(|client| client.0.ip().to_canonical()) };
     let (token, network) = match decide(&shared, client, &asks, None).await {
         Ok(Decision::RunAgent { token, network, .. }) => (Some(token), network),
         Ok(Decision::Approve { network, .. }) => (None, network),
@@ -300,9 +300,11 @@ fn sent_as(arch: &str) -> &str {
 /// Why the requesting address does not belong to the claimed machine, if so: knowing an Ethernet address must not be
 /// enough for a boot token. Of hosts behind a router nothing is known.
 async fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<String> {
-    let address = ipv4(client?.0.ip())?;
-    match shared.neighbours.behind(address) {
+    let peer = client?.0;
+    let address = peer.ip().to_canonical();
+    match shared.neighbours.behind(peer).await {
         Behind::Unknown => None,
+        Behind::Stray => Some(format!("the kernel does not say which port of this link has the address {address}")),
         Behind::Mac(real) if real == claimed || one_machine(shared, real, claimed).await => None,
         Behind::Mac(real) => Some(format!("the address {address} belongs to {real}, not to {claimed}")),
         Behind::Unleased(real) => Some(format!("{real} uses the address {address}, which was not leased to it")),
@@ -375,7 +377,7 @@ async fn answer_metadata(shared: &BootHttp, path: &str, client: Option<Client>) 
     let Some(ip) = client.and_then(|c| ipv4(c.0.ip())) else {
         return plain(StatusCode::NOT_FOUND, "metadata is served over IPv4\n");
     };
-    let Some(mac) = shared.neighbours.mac(ip) else {
+    let Some(mac) = shared.neighbours.mac(SocketAddr::new(ip.into(), 0)).await else {
         return plain(StatusCode::NOT_FOUND, format!("{ip} is not on a link of the coordinator\n"));
     };
     match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {

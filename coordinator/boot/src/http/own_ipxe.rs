@@ -5,7 +5,7 @@
 //! firmware (`undionly`, `SNP`), a card's own drives it natively.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const MAX_REMEMBERED: usize = 4096;
 /// Who was given our iPXE lately.
 #[derive(Debug)]
 pub struct OwnIpxe {
-    tftp: Option<Ipv4Addr>,
+    tftp: Option<IpAddr>,
     arm64: bool,
     given: Mutex<HashMap<MacAddr, Instant>>,
 }
@@ -31,7 +31,7 @@ pub struct OwnIpxe {
 impl OwnIpxe {
     /// `tftp` is where loaders are served; without it all machines keep their iPXE. `arm64`: whether [`ARM64_LOADER`] is
     /// among them; without it arm64 machines do.
-    pub fn new(tftp: Option<Ipv4Addr>, arm64: bool) -> Self {
+    pub fn new(tftp: Option<IpAddr>, arm64: bool) -> Self {
         Self { tftp, arm64, given: Mutex::default() }
     }
 
@@ -67,6 +67,9 @@ impl OwnIpxe {
             return None;
         }
         given.insert(mac, now);
-        Some(format!("tftp://{server}/{loader}"))
+        Some(match server {
+            IpAddr::V4(server) => format!("tftp://{server}/{loader}"),
+            IpAddr::V6(server) => format!("tftp://[{server}]/{loader}"),
+        })
     }
 }

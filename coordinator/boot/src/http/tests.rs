@@ -101,7 +101,7 @@ impl Site {
             }),
             policy: Arc::new(Table(table, Arc::clone(&seen))),
             neighbours: neighbours.clone(),
-            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1)), true),
+            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1).into()), true),
             scripts: Scripts::default(),
         };
         shared.layers.put(vec![layer::Layer::open(&root.join("tools")).unwrap()]);

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::file::plain;
-use super::{Asks, BootHttp, Client, DECISION_LIMIT, decide, for_one, ipv4, one_machine, too_many};
+use super::{Asks, BootHttp, Client, DECISION_LIMIT, decide, for_one, one_machine, too_many};
 use crate::neighbours::Behind;
 use crate::policy::Decision;
 
@@ -55,7 +55,7 @@ async fn token(
             format!("only a machine on a link of the coordinator, or with a lease of it, gets a token for {mac}\n");
         return plain(StatusCode::NOT_FOUND, why);
     }
-    let asks = Asks { mac, client: "agent", from: client.map(|client| client.0.ip()) };
+    let asks = Asks { mac, client: "agent", from: client.map(|client| client.0.ip().to_canonical()) };
     let (status, text) = match decide(&shared, client.as_ref(), &asks, uuid).await {
         Ok(Decision::RunAgent { token, .. }) => (StatusCode::OK, token),
         Ok(Decision::BootDisk { machine, .. }) if by_token_only(&shared, mac).await => {
@@ -72,9 +72,10 @@ async fn token(
 }
 
 async fn is_its_own(shared: &BootHttp, client: Option<&Client>, mac: MacAddr) -> bool {
-    match client.and_then(|client| ipv4(client.0.ip())).map(|address| shared.neighbours.behind(address)) {
-        Some(Behind::Mac(real)) => real == mac || one_machine(shared, real, mac).await,
-        Some(Behind::Unknown | Behind::Unleased(_)) | None => false,
+    let Some(client) = client else { return false };
+    match shared.neighbours.behind(client.0).await {
+        Behind::Mac(real) => real == mac || one_machine(shared, real, mac).await,
+        Behind::Unknown | Behind::Unleased(_) | Behind::Stray => false,
     }
 }
 

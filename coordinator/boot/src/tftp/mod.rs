@@ -16,7 +16,7 @@ mod packet;
 mod transfer;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub struct TftpService {
 
 struct Files {
     loaders: Loaders,
-    advertise: Ipv4Addr,
+    advertise: IpAddr,
     neighbours: Neighbours,
 }
 
@@ -80,7 +80,7 @@ impl TftpService {
     /// # Errors
     /// [`TftpError::Bind`].
     pub async fn start(
-        listen: SocketAddr, directory: PathBuf, advertise: Ipv4Addr, neighbours: Neighbours,
+        listen: SocketAddr, directory: PathBuf, advertise: IpAddr, neighbours: Neighbours,
     ) -> Result<Self, TftpError> {
         let socket = UdpSocket::bind(listen).await.map_err(|source| TftpError::Bind { listen, source })?;
         Ok(Self { socket, files: Arc::new(Files { loaders: Loaders::new(directory), advertise, neighbours }) })
@@ -112,7 +112,10 @@ impl TftpService {
                 },
             };
             match Incoming::parse(&buffer[..length]) {
-                Some(Incoming::Read(request)) => {
+                Some(Incoming::Read(mut request)) => {
+                    if client.ip().to_canonical().is_ipv6() {
+                        request.block = request.block.map(|block| block.min(packet::MAX_BLOCK_V6));
+                    }
                     let each = each_of(client.ip(), TRANSFERS_EACH, MAX_TRANSFERS);
                     match gate.try_admit(&origin(client.ip()), each) {
                         Admission::Admitted(place) => {
@@ -176,9 +179,9 @@ fn failed(client: SocketAddr, mac: Option<String>, path: &str, bytes: usize, rea
 
 impl Files {
     async fn serve(&self, client: SocketAddr, request: ReadRequest, seat: &Arc<Seat>) {
-        let mac = self.mac(client);
         let path = cut(&request.path, MAX_PATH);
         let outcome = self.transfer(client, &request, seat).await;
+        let mac = self.mac(client).await;
         let ended = match &outcome {
             Ok((_, Ending::Complete)) => "complete",
             Ok((_, Ending::SizeOnly)) => "sizeOnly",
@@ -200,18 +203,19 @@ impl Files {
         }
     }
 
-    fn mac(&self, client: SocketAddr) -> Option<String> {
-        let IpAddr::V4(ip) = client.ip() else { return None };
-        self.neighbours.mac(ip).as_ref().map(MacAddr::to_string)
+    async fn mac(&self, client: SocketAddr) -> Option<String> {
+        self.neighbours.mac(client).await.as_ref().map(MacAddr::to_string)
     }
 
     async fn transfer(
         &self, client: SocketAddr, request: &ReadRequest, seat: &Arc<Seat>,
     ) -> io::Result<(usize, Ending)> {
         // Off-address hosts (NAT, tests on loopback) cannot bind what they advertise.
+        let from = client.ip().to_canonical();
+        let answers = from.is_loopback() == self.advertise.is_loopback() && from.is_ipv4() == self.advertise.is_ipv4();
         let socket = match UdpSocket::bind((self.advertise, 0)).await {
-            Ok(socket) if client.ip().is_loopback() == self.advertise.is_loopback() => socket,
-            _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?,
+            Ok(socket) if answers => socket,
+            _ => UdpSocket::bind((own_any(client.ip()), 0)).await?,
         };
         socket.connect(client).await?;
         let refuse = async |code, message: &str| {
@@ -229,6 +233,14 @@ impl Files {
                 Err(e)
             }
         }
+    }
+}
+
+/// Any address of this host, of the client's version of IP.
+const fn own_any(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 

@@ -5,6 +5,8 @@ pub(super) const DEFAULT_BLOCK: u16 = 512;
 /// The largest block given: a data packet of this size just fits an Ethernet frame unfragmented (1500 - 20 - 8 - 4). Firmware
 /// drops fragments.
 pub(super) const MAX_BLOCK: u16 = 1468;
+/// The same over IPv6, whose header has 40 bytes.
+pub(super) const MAX_BLOCK_V6: u16 = 1448;
 /// The longest wait a client may ask for. A longer one would only keep a place taken.
 const LONGEST_ASKED: u8 = 5;
 

@@ -22,7 +22,8 @@ impl Server {
         std::fs::write(directory.path().join("secret"), b"secret").unwrap();
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let path = directory.path().to_owned();
-        let service = TftpService::start(listen, path, Ipv4Addr::LOCALHOST, Neighbours::default()).await.unwrap();
+        let service =
+            TftpService::start(listen, path, Ipv4Addr::LOCALHOST.into(), Neighbours::default()).await.unwrap();
         let cancel = CancellationToken::new();
         let address = service.local_addr().unwrap();
         let task = tokio::spawn(service.run(cancel.clone()));

@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 
 pub use held::Held;
 pub use limit::{Limiter, Limiters, MAX_ADDRESSES, Rate};
-pub use origin::{each_of, origin};
+pub use origin::{count_hosts_of, each_of, origin};
 pub use seat::{Busy, Seat};
 pub use watched::Watched;
 

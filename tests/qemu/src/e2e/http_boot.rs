@@ -1,7 +1,10 @@
-//! c: firmware that boots from HTTP: a unified kernel image straight away, or iPXE where the coordinator has none.
+//! c: firmware that boots from HTTP: a unified kernel image straight away, or iPXE where the coordinator has none; and a network of IPv6
+//! alone.
 
 use anyhow::{Context as _, ensure};
-use landfall_lab::{CoordinatorOptions, DhcpMode, Firmware, Network, efi_order};
+use landfall_api::WorkflowPhase;
+use landfall_lab::{CoordinatorOptions, CoordinatorProcess, DhcpMode, Extra, Firmware, Mark, Network, efi_order};
+use serde_json::json;
 
 use super::Context;
 use super::scene::{BOOT, BOOTED, Scene, require_installed};
@@ -58,4 +61,58 @@ pub(super) async fn to_phone_home(context: Context, gives: Gives) -> anyhow::Res
     let before = started.and_then(|at| at.checked_sub(2)).map(|at| said[at]).unwrap_or_default();
     ensure!(before.contains("HTTPv4"), "what came before the installed disk: {said:?}");
     require_installed(&machine, &workflow).context("after a boot from HTTP")
+}
+
+/// By PXE and iPXE, then by HTTP alone: from the firmware's first packet to a written disk not one is of IPv4.
+pub(super) async fn over_ipv6(context: Context) -> anyhow::Result<()> {
+    let uki = Some(context.artefacts.kernel.with_file_name("landfall.efi"));
+    let options = CoordinatorOptions { uki, dhcp: DhcpMode::FullV6, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let (address, port) = (Network::ADDRESS_V6, CoordinatorProcess::HTTP_PORT);
+    let url = format!("http://[{address}]:{port}/images/{}", scene.image().file_name());
+    let image = json!({ "url": url, "digest": scene.image().digest });
+    scene
+        .actions(
+            "write",
+            json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]),
+        )
+        .await?;
+    for (name, http) in [("pxe", false), ("http", true)] {
+        let builder = scene.ordinary(name).firmware(Firmware::Uefi).with(Extra::Ipv6);
+        let mut machine = scene.described(if http { builder.http_boot() } else { builder }).await?;
+        let workflow = scene.run(&machine, "write").await?;
+        let begin = scene.coordinator.log().mark();
+        machine.power_on().await?;
+        let workflow =
+            scene.wait_end(&workflow, WorkflowPhase::Succeeded).await.with_context(|| format!("by {name}"))?;
+        machine.wait_off(BOOT).await?;
+        require_installed(&machine, &workflow).with_context(|| format!("by {name}"))?;
+        scene.logged(begin, &["service=dhcp", "answer=reply", &format!("client={name}"), machine.mac()])?;
+        let uki = format!("/boot/uki/{}.efi", machine.mac().replace(':', "-"));
+        let steps = if http { vec!["service=http", &uki] } else { vec!["service=http", "/boot/ipxe", machine.mac()] };
+        scene.logged(begin, &steps)?;
+        ensure!(
+            scene.has_logged(begin, &["service=tftp", "snponly.efi"]) != http,
+            "what was fetched by TFTP, by {name}"
+        );
+    }
+    ensure!(!scene.has_logged(Mark::default(), &["10.77.0."]), "an address of IPv4 was used");
+
+    // Any host of the link can name a machine's port; only the machine itself gets its token.
+    let machine = scene.described(scene.ordinary("victim").firmware(Firmware::Uefi)).await?;
+    scene.run(&machine, "write").await?;
+    let outsider = scene.network.neighbour()?;
+    let added = outsider.command("ip").args(["addr", "add", "fd77::99/64", "dev", "eth0", "nodad"]).status().await?;
+    ensure!(added.success(), "the outsider has no address");
+    let get = async |path: String| {
+        let asks = "exec 3<>/dev/tcp/$0/$1; printf 'GET %s HTTP/1.0\r\n\r\n' \"$2\" >&3; cat <&3";
+        let mut command = outsider.command("timeout");
+        command.args(["30", "bash", "-c", asks, &address.to_string(), &port.to_string(), &path]);
+        anyhow::Ok(String::from_utf8_lossy(&command.output().await?.stdout).into_owned())
+    };
+    let script = get(format!("/boot/ipxe?mac={}", machine.mac())).await?;
+    ensure!(script.contains("was not leased") && !script.contains("landfall.token"), "the script: {script}");
+    let uki = get(format!("/boot/uki/{}.efi", machine.mac().replace(':', "-"))).await?;
+    ensure!(uki.starts_with("HTTP/1.0 404") && uki.contains("was not leased"), "the kernel image: {uki}");
+    Ok(())
 }

@@ -127,6 +127,7 @@ const TESTS: &[Test] = tests! {
     "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
     "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
     "c" uefi_http_boot_starts_ipxe full |c| http_boot::to_phone_home(c, http_boot::Gives::Ipxe);
+    "c" uefi_netboots_over_ipv6_alone_by_pxe_and_by_http full http_boot::over_ipv6;
     "c" bios_a_vlan_on_a_bond_reaches_the_coordinator full bonded::over_a_switch;
     "c" uefi_a_virtual_cd_installs_a_machine_that_a_rule_approves small |c| medium::installs(c, Firmware::Uefi, Medium::Cd);
     "c" uefi_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Uefi, Medium::Usb);

@@ -96,10 +96,11 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             }
             add(&["-drive", &format!("if=pflash,format=raw,unit=0,readonly=on,file={}", code.display())]);
             add(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", vars.display())]);
-            // The lab's network is IPv4; OVMF would try IPv6 for a minute before it goes to the disk.
-            add(&["-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n"]);
-            if spec.http_boot {
-                add(&["-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n"]);
+            // OVMF would try the version of IP that is not served for a minute before it goes on.
+            for (version, is_tried) in [(4, !spec.ipv6), (6, spec.ipv6)] {
+                if spec.http_boot || !is_tried {
+                    add(&["-fw_cfg", &format!("name=opt/org.tianocore/IPv{version}PXESupport,string=n")]);
+                }
             }
         }
         Firmware::Bios if spec.direct_kernel.is_none() && spec.medium.is_none() => {

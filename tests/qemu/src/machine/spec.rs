@@ -123,6 +123,8 @@ pub enum Medium {
 /// What not every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
+    /// See [`MachineSpec::ipv6`].
+    Ipv6,
     /// See [`MachineSpec::watchdog`].
     Watchdog,
     /// See [`MachineSpec::tpm`] and [`MachineSpec::bmc`].
@@ -153,6 +155,8 @@ pub struct MachineSpec {
     pub qemu_orders: bool,
     /// Whether the firmware boots from HTTP and not by PXE.
     pub http_boot: bool,
+    /// Whether the firmware boots over IPv6 and not over IPv4; UEFI alone.
+    pub ipv6: bool,
     /// Whether the firmware starts only what its key signed, see [`crate::SECURE_BOOT_KEY`].
     pub secure_boot: bool,
     /// Whether it has a watchdog, which resets it (Intel 6300ESB, 30 s).
@@ -199,6 +203,7 @@ impl MachineBuilder {
             disks: Vec::new(),
             qemu_orders: true,
             http_boot: false,
+            ipv6: false,
             secure_boot: false,
             watchdog: false,
             tpm: false,
@@ -254,6 +259,7 @@ impl MachineBuilder {
     #[must_use]
     pub fn with(mut self, extra: Extra) -> Self {
         match extra {
+            Extra::Ipv6 => self.spec.ipv6 = true,
             Extra::Watchdog => self.spec.watchdog = true,
             Extra::TpmAndBmc => (self.spec.tpm, self.spec.bmc) = (true, true),
             Extra::NamedConsole => self.spec.names_console = true,
