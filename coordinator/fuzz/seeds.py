@@ -43,6 +43,35 @@ seed("dhcp", "http-relayed", b"\1", b"\0", sized(dhcp(1, HTTP, (93, b"\0\x10"), 
 seed("dhcp", "ipxe", b"\0", b"\0", sized(dhcp(1, (77, b"iPXE"), (97, b"\0" * 17), (61, b"\1" + MAC))))
 seed("dhcp", "decline", b"\0", b"\0", sized(dhcp(1, WANTED)), b"\0", sized(dhcp(3, WANTED, OURS)), b"\0", sized(dhcp(4, WANTED, OURS)))
 
+
+
+def dhcp_v6(kind, *options):
+    return bytes([kind, 1, 2, 3]) + b"".join(option_v6(*one) for one in ((1, b"\0\4" + b"\7" * 16), *options))
+
+
+def option_v6(code, value):
+    return code.to_bytes(2, "big") + len(value).to_bytes(2, "big") + value
+
+
+def word_v6(text):
+    return len(text).to_bytes(2, "big") + text
+
+
+NUMBER = b"\0\0\0\7" + b"\0" * 8
+HTTP_V6 = (16, b"\0\0\1\x57" + word_v6(b"HTTPClient:Arch:00016:UNDI:003000"))
+PXE_V6 = (16, b"\0\0\1\x57" + word_v6(b"PXEClient:Arch:00007:UNDI:003000"))
+OURS_V6 = (2, bytes([0, 3, 0, 1, 2, 0, 0, 0, 0, 1]))
+OLD_V6 = option_v6(5, bytes([0xfd, 0x77]) + b"\0" * 13 + b"\x09" + b"\0" * 8)
+seed("dhcp_v6", "http", b"\x10", b"\0", sized(dhcp_v6(1, (3, NUMBER), (61, b"\0\x10"), HTTP_V6)), b"\0",
+     sized(dhcp_v6(3, OURS_V6, (3, NUMBER), (61, b"\0\x10"), HTTP_V6)))
+seed("dhcp_v6", "pxe", b"\x50", b"\0", sized(dhcp_v6(1, (3, NUMBER), (61, b"\0\7"), PXE_V6)))
+seed("dhcp_v6", "ipxe", b"\0", b"\0", sized(dhcp_v6(1, (3, NUMBER), PXE_V6, (15, word_v6(b"iPXE")))))
+seed("dhcp_v6", "renew", b"\xd0", b"\0", sized(dhcp_v6(5, OURS_V6, (3, NUMBER + OLD_V6))), b"\0", sized(dhcp_v6(4, (3, NUMBER + OLD_V6))),
+     b"\0", sized(dhcp_v6(8, OURS_V6, (3, NUMBER + OLD_V6))))
+seed("dhcp_v6", "strangers", b"\x10", b"\2", sized(dhcp_v6(1, (3, NUMBER), HTTP_V6)), b"\4", sized(dhcp_v6(1, (3, NUMBER))))
+seed("dhcp_v6", "many", b"\x10", b"\0", sized(dhcp_v6(6, *((3, NUMBER + OLD_V6 * 9) for _ in range(9)))))
+seed("dhcp_v6", "lengths", b"\x10", b"\0", sized(b"\1\0\0\1" + b"\0\1\0\2ab" + b"\0\x10\0\1a" + b"\0\3\xff\xff"))
+
 seed("tftp", "plain", b"\0\1undionly.kpxe\0octet\0")
 seed("tftp", "options", b"\0\1snponly.efi\0octet\0tsize\x000\0blksize\x001468\0timeout\x003\0windowsize\x004\0")
 seed("tftp", "ack", b"\0\4\0\1")

@@ -43,6 +43,7 @@ replayed! {
     "../../../coordinator/fuzz/targets/boot_routes.rs" boot_routes;
     "../../../coordinator/fuzz/targets/boot_script.rs" boot_script;
     "../../../coordinator/fuzz/targets/dhcp.rs" dhcp;
+    "../../../coordinator/fuzz/targets/dhcp_v6.rs" dhcp_v6;
     "../../../coordinator/fuzz/targets/documents.rs" documents;
     "../../../coordinator/fuzz/targets/operator_routes.rs" operator_routes;
     "../../../coordinator/fuzz/targets/session.rs" session;
