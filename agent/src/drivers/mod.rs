@@ -22,7 +22,7 @@ use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 
 use crate::thread::on_thread;
 
-pub(crate) use self::notice::{Storage, is_bmc, storage};
+pub(crate) use self::notice::{Storage, announces, storage};
 use self::options::options;
 pub(crate) use self::uevent::Uevents;
 
@@ -52,12 +52,12 @@ enum Rank {
     Port,
     /// Anything else.
     Other,
-    /// A BMC: its driver may wait for it for seconds, and nothing waits for the driver.
+    /// A BMC: its driver may wait for it for many seconds, so it is loaded beside the others, and nothing waits for it.
     Bmc,
 }
 
-/// Modules that no device names, each beside one that has a device: the file by which a BMC is asked, beside its two drivers.
-const COMPANIONS: [(&str, &str); 2] = [("ipmi_si", "ipmi_devintf"), ("ipmi_ssif", "ipmi_devintf")];
+/// The file by which a BMC is asked; no device names it.
+const BMC_FILE: &str = "ipmi_devintf";
 
 impl Rank {
     fn of(alias: &str) -> Self {
@@ -125,7 +125,11 @@ impl Drivers {
     /// Works through the queue until one device got a driver; returns how many modules that took, `None` once the queue
     /// is empty.
     fn load_next(&mut self) -> Option<usize> {
-        while let Some((_, alias)) = self.queue.pop_first() {
+        while let Some((rank, alias)) = self.queue.pop_first() {
+            if rank == Rank::Bmc {
+                load_beside(alias);
+                continue;
+            }
             let loaded = self.index.for_device(&alias).iter().map(|module| self.load(module)).sum();
             if loaded > 0 {
                 return Some(loaded);
@@ -151,10 +155,6 @@ impl Drivers {
                 Ok(false) => {}
                 Err(e) => tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display()),
             }
-        }
-        let companion = COMPANIONS.iter().find(|(driver, _)| *driver == name.as_str());
-        if let (Some((_, companion)), true) = (companion, loaded > 0) {
-            loaded += self.load(&ModuleName::new(companion));
         }
         loaded
     }
@@ -254,6 +254,17 @@ impl Drivers {
         });
         // The drivers went with the thread that could not be started: nothing is left that could load one.
         done.await.unwrap_or_else(|e| panic!("cannot start a thread for drivers: {e}"))
+    }
+}
+
+/// Loads the drivers of a BMC on a thread of its own.
+fn load_beside(alias: String) {
+    let load = move || {
+        load_by_name(&alias);
+        load_by_name(BMC_FILE);
+    };
+    if let Err(e) = std::thread::Builder::new().name("bmc-driver".into()).spawn(load) {
+        tracing::warn!("cannot start a thread for the driver of the BMC: {e}");
     }
 }
 

@@ -6,10 +6,10 @@ pub(crate) fn added(message: &[u8]) -> Option<String> {
     (notice.action == b"add").then(|| notice.field(b"MODALIAS=")).flatten().map(lossy)
 }
 
-/// Whether a notice announces the device of a BMC.
-pub(crate) fn is_bmc(message: &[u8]) -> Option<()> {
+/// Whether a notice announces a device of this subsystem.
+pub(crate) fn announces(message: &[u8], subsystem: &str) -> Option<()> {
     let notice = Notice::parse(message)?;
-    (notice.action == b"add" && notice.field(b"SUBSYSTEM=") == Some(b"ipmi")).then_some(())
+    (notice.action == b"add" && notice.field(b"SUBSYSTEM=") == Some(subsystem.as_bytes())).then_some(())
 }
 
 /// What a notice means for the set of disks.
@@ -80,8 +80,9 @@ mod tests {
         assert_eq!(added(b"remove@/devices/x\0ACTION=remove\0MODALIAS=pci:v00001AF4\0"), None);
         assert_eq!(added(b"add@/module/virtio_net\0ACTION=add\0SUBSYSTEM=module\0"), None);
         assert_eq!(added(b""), None);
-        assert_eq!(is_bmc(b"add@/devices/virtual/ipmi/ipmi0\0ACTION=add\0SUBSYSTEM=ipmi\0"), Some(()));
-        assert_eq!(is_bmc(b"remove@/devices/virtual/ipmi/ipmi0\0ACTION=remove\0SUBSYSTEM=ipmi\0"), None);
+        let ipmi = b"add@/devices/virtual/ipmi/ipmi0\0ACTION=add\0SUBSYSTEM=ipmi\0";
+        assert_eq!((announces(ipmi, "ipmi"), announces(ipmi, "tpmrm")), (Some(()), None));
+        assert_eq!(announces(b"remove@/devices/virtual/ipmi/ipmi0\0ACTION=remove\0SUBSYSTEM=ipmi\0", "ipmi"), None);
         for broken in [b"".as_slice(), b"\0", b"add@"] {
             assert_eq!(storage(broken, is_disk_name), None);
         }

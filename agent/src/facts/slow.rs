@@ -1,15 +1,21 @@
-//! Facts that may take their time: a BMC that starts answers after seconds, a TPM may have to make its key. Each is asked once, beside
-//! everything else; the coordinator gets it with the facts, or after them.
+//! Facts that may take their time: a BMC that starts answers after seconds, a TPM may have to make its key. Each is asked once in the
+//! agent's life, beside everything else; the coordinator gets it with the facts, or after them.
 
 use std::future;
 use std::path::Path;
+use std::time::Duration;
 
 use landfall_api::{BmcFacts, Digest, MachineFacts};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::{bmc, tpm};
 use crate::drivers::{self, Uevents};
 use crate::thread::on_thread;
+
+/// How often each is asked, and the time between.
+const TRIES: u32 = 5;
+const AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Answers {
@@ -34,17 +40,17 @@ impl Slow {
     /// Begins to ask.
     pub(crate) fn ask() -> Self {
         let (answers, known) = watch::channel(Answers::default());
+        // One that fails by itself costs the other nothing.
+        let of_bmc = answers.clone();
         tokio::spawn(async move {
-            let key = async {
-                let key = on_thread("tpm", tpm::endorsement_key).await.ok().flatten();
-                answers.send_modify(|answers| answers.endorsement_key = key);
-            };
-            let bmc = async {
-                bmc_device().await;
-                let bmc = on_thread("bmc", bmc::facts).await.ok().flatten();
-                answers.send_modify(|answers| answers.bmc = bmc);
-            };
-            tokio::join!(key, bmc);
+            device(&[tpm::DEVICE], "tpmrm").await;
+            let key = asked("tpm", tpm::endorsement_key).await;
+            answers.send_modify(|answers| answers.endorsement_key = key);
+        });
+        tokio::spawn(async move {
+            device(&bmc::NAMES, "ipmi").await;
+            let bmc = asked("bmc", bmc::facts).await;
+            of_bmc.send_modify(|answers| answers.bmc = bmc);
         });
         Self(known)
     }
@@ -67,9 +73,20 @@ impl Slow {
     }
 }
 
-/// Waits for the kernel's device of a BMC: its driver may be loaded late, and take seconds to find it.
-async fn bmc_device() {
-    let is_there = || bmc::NAMES.iter().any(|name| Path::new(name).exists());
+/// Asks until there is an answer, a few times: a BMC that starts answers the first question and not the second.
+async fn asked<T: Send + 'static>(name: &str, question: fn() -> Option<T>) -> Option<T> {
+    for _ in 1..TRIES {
+        if let Some(answer) = on_thread(name, question).await.ok().flatten() {
+            return Some(answer);
+        }
+        sleep(AGAIN).await;
+    }
+    on_thread(name, question).await.ok().flatten()
+}
+
+/// Waits for a device of the kernel's: its driver may be loaded late, and take seconds to find it.
+async fn device(names: &[&str], subsystem: &str) {
+    let is_there = || names.iter().any(|name| Path::new(name).exists());
     // Subscribed first: what appears after the look is announced.
     let notices = Uevents::subscribe();
     if is_there() {
@@ -77,7 +94,7 @@ async fn bmc_device() {
     }
     let Ok(mut notices) = notices else { return };
     while !is_there() {
-        if notices.next(drivers::is_bmc).await.is_err() {
+        if notices.next(|message| drivers::announces(message, subsystem)).await.is_err() {
             return;
         }
     }

@@ -17,7 +17,7 @@ use x509_parser::public_key::RSAPublicKey;
 use super::read;
 
 /// The kernel's resource manager: what is made through it is gone when the file is closed.
-const DEVICE: &str = "/dev/tpmrm0";
+pub(super) const DEVICE: &str = "/dev/tpmrm0";
 /// Where the certificate of the RSA 2048 key is stored.
 const CERTIFICATE: u32 = 0x01c0_0002;
 /// No certificate is longer, bytes: vendors' have 1 to 1.5 KiB.
@@ -57,8 +57,8 @@ pub(super) fn endorsement_key() -> Option<Digest> {
 }
 
 fn digest(mut tpm: impl Read + Write) -> io::Result<Digest> {
-    let info = match certificate(&mut tpm) {
-        Ok(certificate) => key_of(&certificate)?,
+    let info = match certificate(&mut tpm).and_then(|certificate| key_of(&certificate)) {
+        Ok(info) => info,
         Err(e) => {
             tracing::debug!("the TPM has no certificate of its endorsement key: {e}");
             made(&mut tpm)?
@@ -138,7 +138,10 @@ fn call(tpm: &mut (impl Read + Write), tag: u16, code: u32, body: &[u8]) -> io::
     let mut answer = vec![0; MAX_ANSWER];
     let (mut got, mut wanted) = (0, 10);
     while got < wanted {
-        let n = tpm.read(&mut answer[got..])?;
+        let n = match tpm.read(&mut answer[got..]) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

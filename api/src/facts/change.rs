@@ -88,7 +88,8 @@ impl MachineFacts {
                 tpm.endorsement_key = None;
             }
             if let Some(bmc) = &mut facts.bmc {
-                (bmc.address, bmc.address_v6, bmc.mac) = (None, None, None);
+                (bmc.address, bmc.address_v6, bmc.mac, bmc.vlan) = (None, None, None, None);
+                bmc.address_source.clear();
             }
             let mut facts = serde_json::to_value(facts).unwrap_or_default();
             let nics = facts.get_mut("nics").and_then(Value::as_array_mut);
@@ -363,8 +364,11 @@ mod tests {
         other.keep_unanswered(&before);
         let changed: Vec<_> = before.changes(&other, Timestamp::UNIX_EPOCH).into_iter().map(|one| one.fact).collect();
         assert_eq!(changed, ["tpm.endorsementKey", "bmc.vlan"]);
-        let differ: Vec<_> = before.differences(&other).into_iter().map(|one| one.fact).collect();
-        assert_eq!(differ, ["bmc.vlan"], "each machine has a key of its own");
+        assert_eq!(before.differences(&other), [], "each machine has a key and a network of its own");
+        let mut replaced = with(Some(7), None);
+        replaced.tpm.as_mut().unwrap().description = "another".into();
+        replaced.keep_unanswered(&before);
+        assert_eq!(replaced.tpm.unwrap().endorsement_key, None, "another TPM does not get the key of the old one");
     }
 
     #[test]

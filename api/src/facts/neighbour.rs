@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::MachineFacts;
+use super::{MachineFacts, TpmFacts};
 
 /// What is at the other end of a port's cable, as it announces itself by LLDP. Nothing proves it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,12 @@ impl MachineFacts {
             disk.health = same.and_then(|known| known.health.clone());
         }
         self.bmc = self.bmc.take().or_else(|| before.bmc.clone());
-        if let (Some(tpm), Some(known)) = (&mut self.tpm, &before.tpm) {
+        // The same TPM, as far as it tells without its key.
+        let same =
+            |tpm: &TpmFacts, known: &TpmFacts| (tpm.version, &tpm.description) == (known.version, &known.description);
+        if let (Some(tpm), Some(known)) = (&mut self.tpm, &before.tpm)
+            && same(tpm, known)
+        {
             tpm.endorsement_key = tpm.endorsement_key.or(known.endorsement_key);
         }
     }

@@ -38,7 +38,7 @@ const SERVER_DIRECTORIES: &[&str] = &[
     "drivers/net/ethernet/", "drivers/net/phy/", "drivers/net/mdio/", "drivers/net/pcs/", "drivers/scsi/",
     "drivers/ata/", "drivers/nvme/host/", "drivers/message/fusion/", "drivers/nvdimm/", "drivers/mmc/",
     "drivers/usb/host/", "drivers/usb/storage/", "drivers/net/usb/", "drivers/pci/controller/", "drivers/virtio/",
-    "drivers/watchdog/", "drivers/char/ipmi/",
+    "drivers/watchdog/", "drivers/char/ipmi/", "drivers/char/tpm/",
 ];
 
 /// Single modules of the server profile outside of those directories.

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc::{c_int, c_long, c_short, c_uint};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -74,11 +75,15 @@ pub(in crate::facts) struct Device {
 }
 
 impl Device {
-    /// `None`: there is none.
+    /// `None`: there is none, or, with a line in the log, it cannot be opened.
     pub(super) fn open() -> Option<Self> {
-        NAMES.into_iter().find_map(|name| {
-            let file = File::options().read(true).write(true).open(name).ok()?;
-            Some(Self { file, name, id: Cell::new(0) })
+        NAMES.into_iter().find_map(|name| match File::options().read(true).write(true).open(name) {
+            Ok(file) => Some(Self { file, name, id: Cell::new(0) }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => {
+                tracing::warn!("the BMC cannot be asked: {name}: {e}");
+                None
+            }
         })
     }
 
@@ -86,11 +91,11 @@ impl Device {
         self.name
     }
 
-    /// Sends a command; the answer behind its completion code.
+    /// Sends a command; the answer behind its completion code. `None`: the BMC refuses it, as one that it does not have.
     ///
     /// # Errors
-    /// The kernel's refusal, no answer in time, or a completion code other than "done".
-    pub(super) fn call(&self, function: u8, command: u8, data: &[u8]) -> io::Result<Vec<u8>> {
+    /// The kernel's refusal, or no answer in time.
+    pub(super) fn call(&self, function: u8, command: u8, data: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut data = data.to_vec();
         self.id.update(|id| id.wrapping_add(1));
         let length = u16::try_from(data.len()).map_err(io::Error::other)?;
@@ -120,10 +125,12 @@ impl Device {
                 continue;
             }
             return match answer.get(..received.message.length.into()) {
-                Some([0, rest @ ..]) => Ok(rest.to_vec()),
-                Some([code, ..]) => Err(io::Error::other(format!(
-                    "command {function:#04x} {command:#04x}: the BMC answered with completion code {code:#04x}"
+                Some([0, rest @ ..]) => Ok(Some(rest.to_vec())),
+                // In time it would have another answer: it is busy, starts, or did not get to its own parts (5.2).
+                Some([code @ (0xc0 | 0xc3 | 0xd2 | 0xce), ..]) => Err(io::Error::other(format!(
+                    "command {function:#04x} {command:#04x}: the BMC is not ready (completion code {code:#04x})"
                 ))),
+                Some(_) => Ok(None),
                 _ => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
@@ -133,10 +140,12 @@ impl Device {
     fn wait(&self, end: Instant) -> io::Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        if left.is_zero() || poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], limit)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer"));
+        match poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], limit) {
+            Ok(1..) if !left.is_zero() => Ok(()),
+            Err(Errno::EINTR) => self.wait(end),
+            Err(e) => Err(e.into()),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer")),
         }
-        Ok(())
     }
 }
 

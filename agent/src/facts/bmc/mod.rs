@@ -43,9 +43,10 @@ pub(super) fn facts() -> Option<BmcFacts> {
     asked.inspect_err(|e| tracing::warn!("the BMC's address stays unknown: {}: {e}", device.name())).ok()
 }
 
-/// `ask` sends a command and gives the answer behind its completion code, or why there is none.
-fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>) -> io::Result<BmcFacts> {
-    let id = ask(GET_DEVICE_ID, &[])?;
+/// `ask` sends a command and gives the answer behind its completion code; `None` where the BMC refuses it. What it does not answer ends
+/// all: half an answer would look like a BMC that lost its address.
+fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Option<Vec<u8>>>) -> io::Result<BmcFacts> {
+    let id = ask(GET_DEVICE_ID, &[])?.ok_or_else(|| io::Error::other("the BMC does not say what it is"))?;
     let mut facts = BmcFacts::default();
     if let [_, _, major, minor, _, _, m0, m1, m2, p0, p1, ..] = id[..] {
         // The minor version is BCD; the first bit of the major one says that the firmware is being replaced.
@@ -54,26 +55,34 @@ fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>) -> io::Result<Bmc
         facts.product = u16::from_le_bytes([p0, p1]);
     }
     // A port that is not connected has a channel, too: the one with an address is wanted.
-    let lans = CHANNELS.filter(|channel| {
-        ask(GET_CHANNEL_INFO, &[*channel]).is_ok_and(|info| info.get(1).is_some_and(|medium| medium & 0x7f == LAN))
-    });
-    let mut ports = lans.map(|channel| port(&ask, channel, facts.clone()));
-    let first = ports.next().unwrap_or_else(|| facts.clone());
-    let has_address = |port: &BmcFacts| port.address.is_some() || port.address_v6.is_some();
-    Ok(if has_address(&first) { first } else { ports.find(has_address).unwrap_or(first) })
+    let mut first = None;
+    for channel in CHANNELS {
+        let info = ask(GET_CHANNEL_INFO, &[channel])?.unwrap_or_default();
+        if info.get(1).is_none_or(|medium| medium & 0x7f != LAN) {
+            continue;
+        }
+        let found = port(&ask, channel, facts.clone())?;
+        if found.address.is_some() || found.address_v6.is_some() {
+            return Ok(found);
+        }
+        first.get_or_insert(found);
+    }
+    Ok(first.unwrap_or(facts))
 }
 
 /// What one LAN port of the BMC is set to. A parameter that it does not have is left out.
-fn port(ask: &impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>, channel: u8, mut facts: BmcFacts) -> BmcFacts {
+fn port(
+    ask: &impl Fn(Command, &[u8]) -> io::Result<Option<Vec<u8>>>, channel: u8, mut facts: BmcFacts,
+) -> io::Result<BmcFacts> {
     // The first byte is the revision of the parameter.
     let get = |parameter: u8, set: u8| {
-        let answer = ask(GET_LAN_PARAMETERS, &[channel, parameter, set, 0]).unwrap_or_default();
-        answer.get(1..).map(<[u8]>::to_vec).unwrap_or_default()
+        let answer = ask(GET_LAN_PARAMETERS, &[channel, parameter, set, 0])?.unwrap_or_default();
+        io::Result::Ok(answer.get(1..).map(<[u8]>::to_vec).unwrap_or_default())
     };
-    if let [a, b, c, d, ..] = get(ADDRESS, 0)[..] {
+    if let [a, b, c, d, ..] = get(ADDRESS, 0)?[..] {
         facts.address = Some(Ipv4Addr::new(a, b, c, d)).filter(|address| !address.is_unspecified());
     }
-    if let [source, ..] = get(ADDRESS_SOURCE, 0)[..] {
+    if let [source, ..] = get(ADDRESS_SOURCE, 0)?[..] {
         let word = match source & 0x0f {
             1 => "static",
             2 => "dhcp",
@@ -83,15 +92,18 @@ fn port(ask: &impl Fn(Command, &[u8]) -> io::Result<Vec<u8>>, channel: u8, mut f
         };
         word.clone_into(&mut facts.address_source);
     }
-    if let [a, b, c, d, e, f, ..] = get(MAC, 0)[..] {
+    if let [a, b, c, d, e, f, ..] = get(MAC, 0)?[..] {
         facts.mac = Some(MacAddr([a, b, c, d, e, f])).filter(|mac| *mac != MacAddr([0; 6]));
     }
-    if let [low, high, ..] = get(VLAN, 0)[..] {
+    if let [low, high, ..] = get(VLAN, 0)?[..] {
         facts.vlan = (high & 0x80 != 0).then(|| u16::from_le_bytes([low, high & 0x0f]));
     }
-    let kinds = [STATIC_V6, DYNAMIC_V6].into_iter().flat_map(|kind| (0..MAX_V6).map(move |set| (kind, set)));
-    facts.address_v6 = kinds.map(|(kind, set)| get(kind, set)).find_map(|answer| address_v6(&answer));
-    facts
+    for kind in [STATIC_V6, DYNAMIC_V6] {
+        for set in 0..MAX_V6 {
+            facts.address_v6 = facts.address_v6.or(address_v6(&get(kind, set)?));
+        }
+    }
+    Ok(facts)
 }
 
 /// Which of the set, where it is from, the address, its prefix's length, its state (0: in use).
@@ -112,16 +124,15 @@ mod tests {
     /// A BMC of Dell's, of firmware 2.10, with LAN ports on these channels.
     fn asked(ports: &[(u8, Parameters<'_>)]) -> BmcFacts {
         let answer = |command: Command, data: &[u8]| {
-            let refused = || io::Error::other("completion code 0xc1");
             let port = |channel: u8| ports.iter().find(|(number, _)| *number == channel);
             match (command, data) {
-                (GET_DEVICE_ID, []) => Ok(vec![0x20, 0x81, 0x82, 0x10, 2, 0xdf, 0xa2, 2, 0, 0, 1, 0, 0, 0, 0]),
-                (GET_CHANNEL_INFO, &[7]) => Ok(vec![7, 5, 1]),
-                (GET_CHANNEL_INFO, &[channel]) => port(channel).map(|_| vec![channel, LAN, 1]).ok_or_else(refused),
+                (GET_DEVICE_ID, []) => Ok(Some(vec![0x20, 0x81, 0x82, 0x10, 2, 0xdf, 0xa2, 2, 0, 0, 1, 0, 0, 0, 0])),
+                (GET_CHANNEL_INFO, &[7]) => Ok(Some(vec![7, 5, 1])),
+                (GET_CHANNEL_INFO, &[channel]) => Ok(port(channel).map(|_| vec![channel, LAN, 1])),
                 (GET_LAN_PARAMETERS, &[channel, parameter, set, 0]) => {
                     let all = port(channel).map_or(&[][..], |(_, all)| all);
                     let found = all.iter().find(|(number, at, _)| (*number, *at) == (parameter, set));
-                    found.map(|(.., value)| [&[0x11], *value].concat()).ok_or_else(refused)
+                    Ok(found.map(|(.., value)| [&[0x11], *value].concat()))
                 }
                 other => panic!("{other:?}"),
             }
@@ -153,10 +164,16 @@ mod tests {
 
     #[test]
     fn a_silent_bmc_and_short_answers_give_nothing() {
-        assert!(gather(|_, _| Err(io::ErrorKind::TimedOut.into())).is_err());
+        assert!(gather(|_, _| Err(io::ErrorKind::TimedOut.into())).is_err() && gather(|_, _| Ok(None)).is_err());
+        // It says what it is, and is silent then: that is not a BMC without an address.
+        let dies = |command, _: &[u8]| match command {
+            GET_DEVICE_ID => Ok(Some(vec![0; 15])),
+            _ => Err(io::ErrorKind::TimedOut.into()),
+        };
+        assert!(gather(dies).is_err());
         for length in 0..3 {
             let answer =
-                |command, _: &[u8]| Ok(if command == GET_CHANNEL_INFO { vec![1, LAN] } else { vec![0; length] });
+                |command, _: &[u8]| Ok(Some(if command == GET_CHANNEL_INFO { vec![1, LAN] } else { vec![0; length] }));
             let facts = gather(answer).unwrap();
             assert_eq!(facts, BmcFacts::default());
         }

@@ -68,11 +68,15 @@ pub(super) fn make_tpm(dir: &Path) -> Result<(), LabError> {
     let (tool, authority) = ("create_certs_tool=/usr/bin/swtpm_localca", authority.display());
     write(&setup, &format!("{tool}\ncreate_certs_tool_config={authority}\n"))?;
     let (state, setup) = (state.to_string(), setup.display().to_string());
-    run(
+    let made = run(
         "swtpm_setup",
         &["--tpm2", "--tpm-state", &state, "--config", &setup, "--create-ek-cert", "--write-ek-cert-files", &state],
-    )
-    .map(drop)
+    );
+    if made.is_err() {
+        // Half of one is none. The error that is shown is the first.
+        drop(std::fs::remove_dir_all(&state));
+    }
+    made.map(drop)
 }
 
 /// The public part of the endorsement key of a machine's TPM as OpenSSL reads it from the certificate: a SubjectPublicKeyInfo in DER.
