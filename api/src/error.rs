@@ -97,6 +97,8 @@ codes! {
     NoKernel,
     /// The running kernel does not load another one.
     KexecRefused,
+    /// The firmware does not take the keys of Secure Boot.
+    KeysRefused,
     /// A program that ran in the installed system, or the worker of the tools layer, failed or could not be started.
     ProgramFailed,
     /// The installed system did not phone home in time.

@@ -140,4 +140,7 @@ pub struct FirmwareFacts {
     /// UEFI Secure Boot, absent on BIOS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
+    /// Whether the firmware has no platform key and takes keys of Secure Boot (Setup Mode); absent on BIOS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup_mode: Option<bool>,
 }

@@ -13,7 +13,7 @@ use landfall_disk::{Access, ProvenFile, Unobserved, WriteError, container_image,
 use super::chosen_disk::{changes, list, one};
 use super::installed_root::may_act;
 use super::write_file::MAX_DOWNLOAD;
-use super::{Machine, final_failure, grow_root, health_test, unpack, wipe, write_image};
+use super::{Machine, final_failure, grow_root, health_test, secure_boot, unpack, wipe, write_image};
 use crate::runner::{Failure, Job};
 use crate::worker;
 
@@ -84,6 +84,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             let image = container_image(&spec.image, &spec.access, &Unobserved, &job.cancel);
             image.map(drop).map_err(|e| unfetched(&e))
         }
+        ActionKind::SecureBoot(spec) => secure_boot::check(job, spec),
         ActionKind::Storage(spec) => {
             for selector in spec.selectors() {
                 is_there(Some(selector))?;

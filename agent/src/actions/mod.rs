@@ -19,6 +19,7 @@ mod kexec;
 mod layout_commit;
 mod power;
 mod run_container;
+mod secure_boot;
 mod storage;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -92,6 +93,8 @@ impl Perform for Machine {
                 ActionKind::PowerOff(_) => power::off().await,
                 ActionKind::Reboot(_) => power::reboot().await,
                 ActionKind::RunContainer(spec) => on_disks!(run_container, spec),
+                // No disk is touched.
+                ActionKind::SecureBoot(spec) => secure_boot::perform(job, spec).await,
                 ActionKind::Storage(spec) => on_disks!(storage, spec),
                 ActionKind::Unpack(spec) => on_disks!(unpack, spec),
                 ActionKind::Wait(spec) => wait::perform(job, spec).await,

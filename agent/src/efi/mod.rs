@@ -1,6 +1,7 @@
 //! UEFI's boot order. A machine that is managed starts from the network first; when the network script hands over, the firmware
 //! goes to the next entry of its boot order, and that must be the disk that was installed, not another one that boots too.
 
+pub(crate) mod keys;
 mod option;
 mod order;
 
@@ -59,6 +60,12 @@ pub(crate) fn mount_variables() {
         Err(Errno::EBUSY) => remount(READ_ONLY).unwrap_or_default(),
         Err(error) => tracing::warn!("the firmware's variables cannot be read: {error}"),
     });
+}
+
+/// Whether a variable of one byte is 1, such as `SecureBoot` and `SetupMode` (UEFI 2.10, 3.3); `None`: the firmware does not have it.
+pub(crate) fn is_set(name: &str) -> Option<bool> {
+    mount_variables();
+    Some(data(&file(Path::new(VARIABLES), name)).ok()?.first() == Some(&1))
 }
 
 /// Whether the firmware lets its boot order be changed. Nothing is changed.

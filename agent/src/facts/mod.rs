@@ -106,15 +106,9 @@ fn firmware() -> FirmwareFacts {
     FirmwareFacts {
         mode: if uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios },
         version,
-        secure_boot: uefi.then(secure_boot).flatten(),
+        secure_boot: uefi.then(|| efi::is_set("SecureBoot")).flatten(),
+        setup_mode: uefi.then(|| efi::is_set("SetupMode")).flatten(),
     }
-}
-
-/// The `SecureBoot` variable: four bytes of attributes, then 0 or 1 (UEFI 2.10, 3.3).
-fn secure_boot() -> Option<bool> {
-    efi::mount_variables();
-    let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
-    fs::read(variable).ok()?.get(4).map(|v| *v == 1)
 }
 
 /// The first that is not the kernel's own timer, with the name of its device: the kernel's does not outlive a kernel that hangs.

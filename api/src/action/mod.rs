@@ -22,6 +22,7 @@ mod renamed;
 mod rules;
 mod run_container;
 mod schema;
+mod secure_boot;
 mod storage;
 mod unpack;
 mod wait;
@@ -60,6 +61,7 @@ pub use self::run_container::{
     ContainerCapability, ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult,
     RunContainerSpec,
 };
+pub use self::secure_boot::{SecureBootResult, SecureBootSpec, SignedVariable, SignedVariableError};
 pub use self::storage::{
     Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
     SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
@@ -185,6 +187,7 @@ actions! {
     "powerOff" => PowerOff(PowerOffSpec),
     "reboot" => Reboot(RebootSpec),
     "runContainer" => RunContainer(RunContainerSpec),
+    "secureBoot" => SecureBoot(SecureBootSpec),
     "storage" => Storage(StorageSpec),
     "unpack" => Unpack(UnpackSpec),
     "wait" => Wait(WaitSpec),
@@ -220,6 +223,7 @@ impl ActionSpec {
             | Self::Kexec(_)
             | Self::PowerOff(_)
             | Self::Reboot(_)
+            | Self::SecureBoot(_)
             | Self::Wait(_) => false,
             Self::HealthTest(spec) => spec.disk_write.is_some(),
             _ => true,

@@ -143,7 +143,8 @@ fn each<'v>(
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
             // Only another one is a change: a switch may start or stop to announce itself, a BMC or a TPM not answer in time.
-            (None, _) | (_, None) if ["nics.neighbour", "bmc", "tpm.endorsementKey"].contains(&kind.as_str()) => {}
+            (None, _) | (_, None)
+                if ["nics.neighbour", "bmc", "tpm.endorsementKey", "firmware.setupMode"].contains(&kind.as_str()) => {}
             // A disk may not answer in time; that it fails is a change all the same.
             (None, Some(health)) if kind == "disks.health" && health.get("failing") == Some(&Value::Bool(true)) => {
                 say(join(&path, "failing"), String::new(), "true".to_owned());

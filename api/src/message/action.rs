@@ -77,6 +77,8 @@ messages! {
     RunContainer(RunContainer) ->
         /// The program ended with exit code 0.
         (RunContainerResult),
+    /// Enrols keys for Secure Boot.
+    SecureBoot(SecureBootSpec) -> (SecureBootResult),
     /// Divides disks.
     Storage(Storage) -> (StorageResult),
     /// Unpacks an archive into the installed system.
@@ -132,6 +134,7 @@ impl ActionResult {
             Self::PowerOff => Vec::new(),
             Self::Reboot => Vec::new(),
             Self::RunContainer(said) => vec![Part::Disks(&mut said.disks)],
+            Self::SecureBoot(_) => Vec::new(),
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::Wait(_) => Vec::new(),
@@ -176,6 +179,10 @@ impl ActionResult {
             }
             Self::PowerOff => "the machine is going down".into(),
             Self::Reboot => "the machine is going down".into(),
+            Self::SecureBoot(SecureBootResult { enrolled: true }) => {
+                "the firmware has these keys; the fact firmware.secureBoot says at the next start whether it goes by them".into()
+            }
+            Self::SecureBoot(SecureBootResult { enrolled: false }) => "the firmware had these keys already".into(),
             Self::RunContainer(RunContainerResult { disks }) if disks.is_empty() => {
                 "the container's program ended with exit code 0".into()
             }

@@ -36,6 +36,7 @@ fn part(kind: &ActionKind) -> Part {
         ActionKind::PowerOff(_) => Part::Needs,
         ActionKind::Reboot(_) => Part::Needs,
         ActionKind::RunContainer(_) => Part::Needs,
+        ActionKind::SecureBoot(_) => Part::Neither,
         ActionKind::Storage(data) if !data.layout.mounts_root() => Part::Neither,
         ActionKind::Storage(_) => Part::Needs,
         ActionKind::Unpack(spec) => in_layout(&spec.disk, Part::Fills),

@@ -163,6 +163,7 @@ impl Assignments {
             ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
             ActionSpec::Reboot(spec) => ActionKind::Reboot(spec),
             ActionSpec::RunContainer(spec) => ActionKind::RunContainer(run_container(spec, shown, &action.name)?),
+            ActionSpec::SecureBoot(spec) => ActionKind::SecureBoot(spec),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Wait(spec) => ActionKind::Wait(wait(spec, &action.name)?),

@@ -5,6 +5,7 @@ mod calls;
 mod health;
 mod older;
 mod phone_home;
+mod secure_boot;
 mod worker;
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
@@ -238,7 +239,9 @@ fn events_on_the_wire_and_in_the_store() {
     ];
     let all = all.into_iter().chain(worker::results(disk()).map(|(name, result)| (name, finished(result))));
     let later = worker::later_results(disk()).map(|(name, result)| (name, finished(result)));
-    for (seq, (name, body)) in (1..).zip(all.chain(calls::events()).chain(later).chain(health::events())) {
+    for (seq, (name, body)) in
+        (1..).zip(all.chain(calls::events()).chain(later).chain(health::events()).chain(secure_boot::events()))
+    {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
         let stored = serde_json::to_string(&event).unwrap();

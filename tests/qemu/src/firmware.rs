@@ -45,6 +45,15 @@ impl std::str::FromStr for Firmware {
     }
 }
 
+/// The keys of a firmware that knows Secure Boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// See [`SECURE_BOOT_KEY`].
+    Debians,
+    /// Setup Mode.
+    None,
+}
+
 /// Where distributions put OVMF: code, and the template of the variables.
 const OVMF: &[(&str, &str)] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
@@ -56,7 +65,9 @@ const OVMF: &[(&str, &str)] = &[
 /// The same with Secure Boot on, and Debian's test key as every key of the firmware.
 const SECURE_OVMF: &[(&str, &str)] =
     &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd")];
-/// That key, whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
+/// The same code without any key: the firmware is in Setup Mode.
+const SETUP_OVMF: &[(&str, &str)] = &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd")];
+/// The key of [`SECURE_OVMF`], whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
 pub const SECURE_BOOT_KEY: (&str, &str) =
     ("/usr/share/ovmf/PkKek-1-snakeoil.key", "/usr/share/ovmf/PkKek-1-snakeoil.pem");
 
@@ -76,8 +87,12 @@ exit
 ";
 
 /// OVMF's code and a machine's own copy of the variables (made once, so that boot entries survive power cuts).
-pub(crate) fn ovmf(dir: &Path, secure_boot: bool) -> Result<(PathBuf, PathBuf), LabError> {
-    let known = if secure_boot { SECURE_OVMF } else { OVMF };
+pub(crate) fn ovmf(dir: &Path, keys: Option<Keys>) -> Result<(PathBuf, PathBuf), LabError> {
+    let known = match keys {
+        Some(Keys::Debians) => SECURE_OVMF,
+        Some(Keys::None) => SETUP_OVMF,
+        None => OVMF,
+    };
     let (code, template) = known
         .iter()
         .find(|(code, vars)| Path::new(code).exists() && Path::new(vars).exists())

@@ -38,7 +38,7 @@ pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;
 pub use error::LabError;
 pub use faulty::{FaultyHttp, FileFault};
-pub use firmware::{Firmware, SECURE_BOOT_KEY};
+pub use firmware::{Firmware, Keys, SECURE_BOOT_KEY};
 pub use kvm::{CPUINFO, choose_accel};
 pub use log::printable;
 pub use log::{Line, Log, Mark};

@@ -82,7 +82,12 @@ impl Machine {
             memory_bytes: 405_874_671_616,
             disks,
             nics,
-            firmware: FirmwareFacts { mode: FirmwareMode::Uefi, version: "1.7.2".into(), secure_boot: Some(false) },
+            firmware: FirmwareFacts {
+                mode: FirmwareMode::Uefi,
+                version: "1.7.2".into(),
+                secure_boot: Some(false),
+                setup_mode: None,
+            },
             ..MachineFacts::default()
         };
         Self {

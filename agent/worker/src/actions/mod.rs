@@ -46,6 +46,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         | ActionKind::Kexec(_)
         | ActionKind::PowerOff(_)
         | ActionKind::Reboot(_)
+        | ActionKind::SecureBoot(_)
         | ActionKind::Wait(_)
         | ActionKind::Wipe(_)
         | ActionKind::WriteFile(_)

@@ -66,6 +66,7 @@ impl Page<'_> {
             Some(false) => ", Secure Boot off",
             None => "",
         };
+        let secure = if facts.firmware.setup_mode == Some(true) { ", Secure Boot in Setup Mode" } else { secure };
         self.field("  Firmware", &format!("{mode} {}{secure}", facts.firmware.version))?;
         self.field("  CPU", &cpu(&facts.cpu))?;
         self.field("  Memory", &memory(facts))?;

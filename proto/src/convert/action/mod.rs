@@ -14,6 +14,7 @@ mod install_bootloader;
 mod kexec;
 mod power;
 mod run_container;
+mod secure_boot;
 mod storage;
 mod unpack;
 mod wait;
@@ -87,6 +88,7 @@ actions! {
         InstallBootloader "install_bootloader",
         Kexec "kexec",
         RunContainer "run_container",
+        SecureBoot "secure_boot",
         Storage "storage",
         Unpack "unpack",
         Wait "wait",

@@ -136,6 +136,7 @@ const TESTS: &[Test] = tests! {
     "c" bios_a_virtual_cd_waits_for_its_machines_workflow full medium::waits_for_a_workflow;
     "c" uefi_a_signed_stick_alone_passes_secure_boot full secure_boot::from_a_usb_stick;
     "c" uefi_a_signed_image_over_http_passes_secure_boot full secure_boot::over_http;
+    "c" uefi_the_agent_enrols_keys_of_secure_boot full secure_boot::enrolled_by_the_agent;
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;

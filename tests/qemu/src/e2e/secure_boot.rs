@@ -1,15 +1,17 @@
 //! c: Secure Boot, with keys of one's own: the firmware refuses an unsigned and an altered kernel image, and a signed one whose digest it
-//! has in dbx, and starts the signed one, from a USB stick and over HTTP.
+//! has in dbx, and starts the signed one, from a USB stick and over HTTP. The agent enrols keys in a firmware without any.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use landfall_api::{ErrorCode, WorkflowPhase};
 use landfall_image::sign::{SigningKey, digest, sign};
 use landfall_image::uki;
-use landfall_lab::{CoordinatorOptions, Medium, Network, SECURE_BOOT_KEY, efi_dbx, efi_order};
-use serde_json::json;
+use landfall_lab::{CoordinatorOptions, Keys, Medium, Network, SECURE_BOOT_KEY, efi_dbx, efi_order};
+use serde_json::{Value, json};
 
 use super::Context;
 use super::scene::{BOOT, Scene, command_line};
@@ -26,14 +28,14 @@ pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     template(&scene).await?;
     scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
-    let (unsigned, signed) = programs(&scene).await?;
+    let (unsigned, signed) = programs(&scene, &signing_key()?).await?;
     let mut altered = signed.clone();
     // In the middle of the kernel image: its initramfs.
     let middle = altered.len() / 2;
     altered[middle] ^= 1;
     let stick = scene.context.dir.join("stick.img");
     write_stick(&stick, &unsigned)?;
-    let builder = scene.ordinary("m1").secure_boot().medium(&stick, Medium::Usb);
+    let builder = scene.ordinary("m1").secure_boot(Keys::Debians).medium(&stick, Medium::Usb);
     let mut machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
     let mut older = unsigned.clone();
     // In its initramfs, which differs from one version to the next.
@@ -67,9 +69,9 @@ pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
     let options = CoordinatorOptions { uki: Some(served.clone()), ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     template(&scene).await?;
-    let (_, signed) = programs(&scene).await?;
+    let (_, signed) = programs(&scene, &signing_key()?).await?;
     std::fs::write(&served, signed)?;
-    let builder = scene.ordinary("m1").secure_boot().http_boot().firmware_orders();
+    let builder = scene.ordinary("m1").secure_boot(Keys::Debians).http_boot().firmware_orders();
     let mut machine = scene.described(builder).await?;
     let first = machine.power_on().await?;
     machine.wait_serial(first, HTTP_BOOT, BOOT).await?;
@@ -87,6 +89,121 @@ pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The firmware takes one's own keys, refuses from then on what they did not sign, and takes no others.
+pub(super) async fn enrolled_by_the_agent(context: Context) -> anyhow::Result<()> {
+    let served = context.dir.join("served.efi");
+    std::fs::copy(context.artefacts.kernel.with_file_name("landfall.efi"), &served)?;
+    let (own, others) = (OwnKeys::make(&context.dir.join("own"))?, OwnKeys::make(&context.dir.join("others"))?);
+    let options = CoordinatorOptions { uki: Some(served.clone()), ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    for (name, keys) in [("own", &own), ("others", &others)] {
+        let actions = json!([{ "name": "keys", "secureBoot": keys.action()? }, { "name": "off", "powerOff": {} }]);
+        scene.apply("Template", name, json!({ "actions": actions, "successOn": "reboot" })).await?;
+    }
+    let (unsigned, signed) = programs(&scene, &own.signing()?).await?;
+    std::fs::write(&served, unsigned)?;
+    let builder = scene.ordinary("m1").secure_boot(Keys::None).http_boot().firmware_orders();
+    let mut machine = scene.described(builder).await?;
+    let first = machine.power_on().await?;
+    machine.wait_serial(first, HTTP_BOOT, BOOT).await?;
+    machine.power_cut().await;
+    efi_order::network_first(&machine.efi_variables()?)?;
+    let workflow = scene.run(&machine, "own").await?;
+    machine.power_on().await?;
+    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_off(BOOT).await?;
+    let known = scene.coordinator.api().machine("m1").await?;
+    let facts = known.status.and_then(|status| status.facts).context("a machine without facts")?;
+    ensure!(
+        (facts.firmware.secure_boot, facts.firmware.setup_mode) == (Some(false), Some(true)),
+        "{:?}",
+        facts.firmware
+    );
+
+    let workflow = scene.run(&machine, "own").await?;
+    let power_on = machine.power_on().await?;
+    let line = machine.wait_serial_line(power_on, REFUSED, scene.limit(BOOT)).await?;
+    ensure!(line.text.contains("HTTP"), "the unsigned program: {}", line.text);
+    machine.power_cut().await;
+    std::fs::write(&served, signed)?;
+    let power_on = machine.power_on().await?;
+    scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_off(BOOT).await?;
+    let lines = machine.serial().lines_since(power_on);
+    let had_them = lines.iter().any(|line| line.text.contains("the firmware has the keys of Secure Boot already"));
+    ensure!(had_them, "the keys were written again");
+    require_secure(&scene.coordinator.api().machine("m1").await?)?;
+
+    let workflow = scene.run(&machine, "others").await?;
+    machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Failed).await?;
+    let problem = workflow.status.and_then(|status| status.problem).context("no reason")?;
+    ensure!(problem.code == ErrorCode::KeysRefused, "{problem}");
+    ensure!(problem.to_string().contains("not in Setup Mode"), "{problem}");
+    Ok(())
+}
+
+/// A key with its certificate, and what enrols it, as sbsigntool makes it.
+struct OwnKeys(PathBuf);
+
+impl OwnKeys {
+    fn make(dir: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let keys = Self(dir.to_owned());
+        let at = |name: &str| keys.at(name);
+        let subject = format!("/CN={}", dir.file_name().unwrap_or_default().display());
+        run(
+            "openssl",
+            &[
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "3650",
+                "-subj",
+                &subject,
+                "-keyout",
+                &at("key.pem"),
+                "-out",
+                &at("cert.pem"),
+            ],
+        )?;
+        run("openssl", &["x509", "-in", &at("cert.pem"), "-outform", "DER", "-out", &at("cert.der")])?;
+        let owner = "5b1a3d7e-3d0f-4c5b-9d52-6e2f2a1c7f10";
+        run("sbsiglist", &["--owner", owner, "--type", "x509", "--output", &at("cert.esl"), &at("cert.der")])?;
+        for name in ["PK", "KEK", "db"] {
+            let (key, cert, output) = (at("key.pem"), at("cert.pem"), at(name));
+            let replaces = "NON_VOLATILE,BOOTSERVICE_ACCESS,RUNTIME_ACCESS,TIME_BASED_AUTHENTICATED_WRITE_ACCESS";
+            run(
+                "sbvarsign",
+                &["--attr", replaces, "--key", &key, "--cert", &cert, "--output", &output, name, &at("cert.esl")],
+            )?;
+        }
+        Ok(keys)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn action(&self) -> anyhow::Result<Value> {
+        let text = |name: &str| std::fs::read(self.at(name)).map(|bytes| BASE64_STANDARD.encode(bytes));
+        Ok(json!({ "pk": text("PK")?, "kek": text("KEK")?, "db": text("db")? }))
+    }
+
+    fn signing(&self) -> anyhow::Result<SigningKey> {
+        Ok(SigningKey::new(&std::fs::read(self.at("key.pem"))?, &std::fs::read(self.at("cert.pem"))?)?)
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let done = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(done.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
 /// A list that ends with the machine off, since the image's own boot loader is not signed.
 async fn template(scene: &Scene) -> anyhow::Result<()> {
     let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
@@ -94,8 +211,8 @@ async fn template(scene: &Scene) -> anyhow::Result<()> {
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await
 }
 
-/// A kernel image for this coordinator, and the same signed with the firmware's key.
-async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+/// A kernel image for this coordinator, and the same signed with this key.
+async fn programs(scene: &Scene, key: &SigningKey) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let artefacts = &scene.context.artefacts;
     let stub = std::fs::read("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").context("the stub")?;
     let parts = uki::Parts {
@@ -106,7 +223,7 @@ async fn programs(scene: &Scene) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         os_release: "ID=landfall\nNAME=Landfall\n",
     };
     let unsigned = uki::build(&parts)?;
-    let signed = sign(&unsigned, &signing_key()?)?;
+    let signed = sign(&unsigned, key)?;
     Ok((unsigned, signed))
 }
 
@@ -124,15 +241,9 @@ fn write_stick(stick: &Path, program: &[u8]) -> anyhow::Result<()> {
     std::fs::write(&file, program)?;
     std::fs::File::create(stick)?.set_len(64 << 20)?;
     let (stick, file) = (stick.display().to_string(), file.display().to_string());
-    for command in [
-        &["mformat", "-i", &stick, "-F", "::"][..],
-        &["mmd", "-i", &stick, "::EFI", "::EFI/BOOT"],
-        &["mcopy", "-i", &stick, &file, "::EFI/BOOT/BOOTX64.EFI"],
-    ] {
-        let made = Command::new(command[0]).args(&command[1..]).output()?;
-        ensure!(made.status.success(), "{command:?}: {}", String::from_utf8_lossy(&made.stderr));
-    }
-    Ok(())
+    run("mformat", &["-i", &stick, "-F", "::"])?;
+    run("mmd", &["-i", &stick, "::EFI", "::EFI/BOOT"])?;
+    run("mcopy", &["-i", &stick, &file, "::EFI/BOOT/BOOTX64.EFI"])
 }
 
 /// Requires that the agent saw Secure Boot on.

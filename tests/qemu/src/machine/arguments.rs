@@ -52,7 +52,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         "-name",
         &spec.name,
         "-machine",
-        &format!("{},smm={},graphics={}", board(spec.board), on(spec.secure_boot), on(spec.screen)),
+        &format!("{},smm={},graphics={}", board(spec.board), on(spec.secure_boot.is_some()), on(spec.screen)),
         "-nodefaults",
         "-no-user-config",
         "-display",
@@ -90,7 +90,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     match spec.firmware {
         Firmware::Uefi => {
             let (code, vars) = firmware::ovmf(dir, spec.secure_boot)?;
-            if spec.secure_boot {
+            if spec.secure_boot.is_some() {
                 // Only the firmware itself, in SMM, writes its variables.
                 add(&["-global", "driver=cfi.pflash01,property=secure,value=on"]);
             }

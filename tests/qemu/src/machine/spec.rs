@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Accel, Firmware, LabError, Machine, Network};
+use crate::{Accel, Firmware, Keys, LabError, Machine, Network};
 
 /// How a disk is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,8 +157,8 @@ pub struct MachineSpec {
     pub http_boot: bool,
     /// Whether the firmware boots over IPv6 and not over IPv4; UEFI alone.
     pub ipv6: bool,
-    /// Whether the firmware starts only what its key signed, see [`crate::SECURE_BOOT_KEY`].
-    pub secure_boot: bool,
+    /// The keys of Secure Boot; `None`: the firmware does not know it.
+    pub secure_boot: Option<Keys>,
     /// Whether it has a watchdog, which resets it (Intel 6300ESB, 30 s).
     pub watchdog: bool,
     /// Whether it has a TPM 2.0 with a certificate of its endorsement key, see [`endorsement_key`](super::endorsement_key).
@@ -204,7 +204,7 @@ impl MachineBuilder {
             qemu_orders: true,
             http_boot: false,
             ipv6: false,
-            secure_boot: false,
+            secure_boot: None,
             watchdog: false,
             tpm: false,
             bmc: false,
@@ -234,10 +234,10 @@ impl MachineBuilder {
         self
     }
 
-    /// UEFI with Secure Boot on.
+    /// UEFI that knows Secure Boot, with these keys.
     #[must_use]
-    pub fn secure_boot(mut self) -> Self {
-        (self.spec.firmware, self.spec.secure_boot) = (Firmware::Uefi, true);
+    pub fn secure_boot(mut self, keys: Keys) -> Self {
+        (self.spec.firmware, self.spec.secure_boot) = (Firmware::Uefi, Some(keys));
         self
     }
 
