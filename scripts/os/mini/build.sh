@@ -7,7 +7,7 @@ OS_LEVEL=9
 
 # Every disk and network card a test machine may have, and what finds and mounts the root.
 MINI_MODULES=(virtio_pci virtio_blk virtio_scsi virtio_net virtio_rng nvme ahci ata_piix sd_mod ext4 e1000 e1000e vmxnet3
-    crc32c_intel crc32c_generic)
+    8139cp mptsas megaraid_sas crc32c_intel crc32c_generic)
 
 os_build() {
     local work=$1 tree=$2 root=$1/root applet here=$LANDFALL_ROOT/scripts/os/mini modules=() name
