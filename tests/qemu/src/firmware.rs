@@ -67,7 +67,7 @@ const SECURE_OVMF: &[(&str, &str)] =
     &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd")];
 /// The same code without any key: the firmware is in Setup Mode.
 const SETUP_OVMF: &[(&str, &str)] = &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd")];
-/// The key of [`SECURE_OVMF`], whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
+/// The key of [`Keys::Debians`], whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
 pub const SECURE_BOOT_KEY: (&str, &str) =
     ("/usr/share/ovmf/PkKek-1-snakeoil.key", "/usr/share/ovmf/PkKek-1-snakeoil.pem");
 
