@@ -136,6 +136,9 @@ fn make_mutable(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+
     use super::*;
 
     const HEAD: [u8; 4] = ATTRIBUTES;
@@ -148,20 +151,7 @@ mod tests {
         ];
         let list = [&[9; 16][..], &76_u32.to_le_bytes(), &[0; 4], &48_u32.to_le_bytes(), &[of; 48]].concat();
         let bytes = [&[0; 16][..], &24_u32.to_le_bytes(), &kind, &list].concat();
-        SignedVariable::parse(&base64(&bytes)).unwrap()
-    }
-
-    fn base64(bytes: &[u8]) -> String {
-        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let mut text = String::new();
-        for part in bytes.chunks(3) {
-            let all = part.iter().fold(0_u32, |all, byte| all << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
-            for digit in 0..4 {
-                let index = (all >> (18 - 6 * digit) & 63) as usize;
-                text.push(if digit <= part.len() { char::from(DIGITS[index]) } else { '=' });
-            }
-        }
-        text
+        SignedVariable::parse(&BASE64_STANDARD.encode(bytes)).unwrap()
     }
 
     #[test]

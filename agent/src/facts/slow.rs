@@ -1,5 +1,5 @@
-//! Facts that may take their time: a BMC that starts answers after seconds, a TPM may have to make its key. Each is asked once in the
-//! agent's life, beside everything else; the coordinator gets it with the facts, or after them.
+//! Facts that may take their time: a BMC that starts answers after seconds, a TPM may have to make its key. Each is asked beside
+//! everything else until it answers, some times; the coordinator gets the answer with the facts, or after them.
 
 use std::future;
 use std::path::Path;

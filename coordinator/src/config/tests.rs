@@ -1,0 +1,128 @@
+use super::*;
+
+const MINIMAL: &str = r#"
+    data_dir = "/var/lib/landfall"
+    advertise = "10.77.0.1"
+    [boot]
+    kernel = "/boot/vmlinuz"
+    initramfs = "/boot/initramfs"
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
+}
+
+/// Every key with a value of its own, or the least there is of it.
+fn keys(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(map) => map.iter().for_each(|(key, value)| {
+            keys(value, &format!("{at}{}{key}", if at.is_empty() { "" } else { "." }), out);
+        }),
+        _ => out.push(at.to_owned()),
+    }
+}
+
+#[test]
+fn the_shipped_example_explains_every_key() {
+    let text = include_str!("../../../docs/coordinator.toml");
+    parse(text).unwrap();
+    // What is off by default stands there as a comment of the form `# key = value`.
+    let mut all = String::new();
+    let mut explained = false;
+    for line in text.lines() {
+        let bare = line.strip_prefix("# ").filter(|bare| {
+            let is_key = |key: &str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            bare.starts_with("[[") || bare.split_once(" = ").is_some_and(|(key, _)| is_key(key))
+        });
+        let line = bare.unwrap_or(line);
+        if !line.starts_with('#') && line.contains(" = ") {
+            assert!(explained, "nothing explains {line}");
+        }
+        explained = line.starts_with('#');
+        all.push_str(line);
+        all.push('\n');
+    }
+    let config = parse(&all).unwrap();
+    let (mut there, mut written) = (Vec::new(), Vec::new());
+    keys(&serde_json::to_value(&config).unwrap(), "", &mut there);
+    let text: toml::Value = toml::from_str(&all).unwrap();
+    keys(&serde_json::to_value(text).unwrap(), "", &mut written);
+    there.sort();
+    written.sort();
+    assert_eq!(written, there);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_line_and_suggestion() {
+    let error = parse(&format!("{MINIMAL}\n[limits]\nleese = \"5s\"")).unwrap_err();
+    assert_eq!(error, "c.toml:9: there is no key \"leese\" here; did you mean \"lease\"?");
+    let error = parse(&format!("{MINIMAL}\n[tftp]\nfoo = 1")).unwrap_err();
+    assert_eq!(error, "c.toml:9: there is no key \"foo\" here; the keys here are listen, enabled");
+    let error = parse("data_dir = [").unwrap_err();
+    assert!(error.starts_with("c.toml:1: "), "{error}");
+}
+
+#[test]
+fn the_minimal_file_has_every_default() {
+    let config = parse(MINIMAL).unwrap();
+    assert_eq!(config.tls_url(), "https://10.77.0.1:7443");
+    assert_eq!(config.boot_services(Vec::new()).http_url(), "http://10.77.0.1:7480");
+    assert_eq!(config.dhcp.mode, DhcpMode::Off);
+    assert_eq!(config.limits.lease.get(), Duration::from_secs(600));
+}
+
+#[test]
+fn what_cannot_work_is_refused_by_key() {
+    for (more, named) in [
+        ("[dhcp]\nmode = \"full\"", "dhcp.interface"),
+        ("[dhcp]\nmode = \"full\"\ninterface = \"br0\"", "dhcp.range"),
+        ("[dhcp]\nrange = \"10.0.0.9-10.0.0.1\"", "lower address first"),
+        ("[limits]\nlease = \"5s\"", "limits.lease"),
+        ("[limits]\nlease = \"0s\"", "zero"),
+        ("[limits]\nleese = \"5s\"", "leese"),
+        ("[limits]\nparallel_installs = 0", "limits.parallel_installs"),
+        ("[discovery]\nmax_machines = 0", "discovery.max_machines"),
+        ("[discovery]\nsubnets = [\"10.77.0.0\"]", "subnets"),
+        ("[manifests]\ndirectory = \"m\"", "manifests.directory"),
+        ("[metrics]\nlisten = \"0.0.0.0:7443\"", "metrics.listen"),
+        ("[log]\nfilter = \"a=b=c\"", "log.filter"),
+        ("[boot.arm64]\nkernel = \"/k\"", "boot.arm64"),
+        ("[manifests]\nrescan = \"0s\"", "zero"),
+    ] {
+        let error = parse(&format!("{MINIMAL}\n{more}")).unwrap_err();
+        assert!(error.contains(named), "{more}: {error}");
+    }
+}
+
+#[test]
+fn an_ipv6_address_is_checked_with_what_it_needs() {
+    let parse = |advertise: &str, dhcp: &str| {
+        let text = format!(
+            "data_dir = \"/d\"\nadvertise = \"{advertise}\"\n[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\n[dhcp]\n\
+             mode = \"full\"\ninterface = \"e\"\n{dhcp}\n"
+        );
+        Config::parse(Path::new("c.toml"), &text)
+    };
+    let config = parse("fd77::1", "dns = [\"fd77::53\"]").unwrap();
+    assert_eq!(
+        (config.tls_url().as_str(), config.http_url().as_str()),
+        ("https://[fd77::1]:7443", "http://[fd77::1]:7480")
+    );
+    let every = [config.http.listen, config.tls.listen, config.tftp.listen].map(|listen| listen.ip().to_string());
+    assert_eq!(every, ["::"; 3]);
+    for (advertise, dhcp, key) in [
+        ("fd77::1", "range = \"10.0.0.2-10.0.0.9\"", "dhcp"),
+        ("fd77::1", "router = \"10.0.0.1\"", "dhcp"),
+        ("fd77::1", "dns = [\"10.0.0.1\"]", "dhcp.dns"),
+        ("fd77::1", "prefix_length = 65", "dhcp.prefix_length"),
+        ("fe80::1", "", "advertise"),
+        ("ff02::1", "", "advertise"),
+        ("::1", "", "advertise"),
+        ("::", "", "advertise"),
+        ("::ffff:10.0.0.1", "", "advertise"),
+        ("10.0.0.1", "range = \"10.0.0.2-10.0.0.9\"\ndns = [\"fd77::53\"]", "dhcp.dns"),
+    ] {
+        let error = parse(advertise, dhcp).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{key}: ")), "{advertise} {dhcp}: {error}");
+    }
+}
