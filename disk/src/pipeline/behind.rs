@@ -3,14 +3,16 @@
 //!
 //! A range is read only after a flush that began when its write had returned: what is compared is what a power cut at
 //! that moment would have left. The flushes come after 1, 2, 4, … MiB and then after every [`EACH`] bytes: a disk that keeps nothing is noticed at
-//! once, and a good one is not slowed by flushes.
+//! once, and a good one is not slowed by flushes. When the writers wait for the image, what they wrote is flushed and read
+//! meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::device_io;
 use super::manner::Manner;
@@ -22,6 +24,8 @@ use crate::{WriteError, buffer::Buffer};
 const EACH: u64 = 64 << 20;
 /// Most records that wait, and most that one flush covers: 4 GiB of blocks of 1 MiB. The writers wait for room.
 const DEPTH: usize = 4096;
+/// The writers wait for the image when they wrote nothing for so long. A writer that is only slow writes a block in less.
+const IDLE: Duration = Duration::from_secs(1);
 /// Of the ranges that were read, at least half as many and at most so many are read again at the end.
 const AGAIN: usize = 32;
 
@@ -106,10 +110,17 @@ fn follow(
 ) -> Result<(), WriteError> {
     let mut buffer = Buffer::new(STEP as usize);
     let (mut each, mut bytes, mut sample) = (STEP, 0, Sample { one_of: 1, seen: 0 });
-    for record in written {
-        bytes += record.bytes();
-        left.records.push(record);
-        if over() || bytes < each && left.records.len() < DEPTH {
+    loop {
+        let enough = match written.recv_timeout(IDLE) {
+            Ok(record) => {
+                bytes += record.bytes();
+                left.records.push(record);
+                bytes >= each || left.records.len() >= DEPTH
+            }
+            Err(RecvTimeoutError::Timeout) => !left.records.is_empty(),
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        if over() || !enough {
             continue;
         }
         (each, bytes) = ((2 * each).min(EACH), 0);
@@ -127,7 +138,6 @@ fn follow(
             sample.add(record, &mut left.again);
         }
     }
-    Ok(())
 }
 
 /// Chooses what is read again: one of so many.

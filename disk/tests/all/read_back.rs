@@ -46,6 +46,8 @@ struct Disk {
     bad: Range<u64>,
     /// With each flush these bytes become what they were before.
     forgets: Range<u64>,
+    /// Bytes of which the write returns after this many others.
+    late: Option<(Range<u64>, usize)>,
     events: Mutex<Vec<Event>>,
     changed: Condvar,
 }
@@ -57,6 +59,7 @@ impl Disk {
             real: DISK,
             bad: 0..0,
             forgets: 0..0,
+            late: None,
             events: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -65,6 +68,15 @@ impl Disk {
     fn note(&self, event: Event) {
         self.events.lock().unwrap().push(event);
         self.changed.notify_all();
+    }
+
+    /// Waits until this many ranges of the image's second MiB and after were written.
+    fn wait_written(&self, ranges: usize) {
+        let written = |event: &&Event| matches!(event, Event::Written(range) if range.start >= MIB);
+        let few = |events: &mut Vec<Event>| events.iter().filter(written).count() < ranges;
+        let (events, out) = self.changed.wait_timeout_while(self.events.lock().unwrap(), BOUND, few).unwrap();
+        drop(events);
+        assert!(!out.timed_out(), "{ranges} ranges were not written");
     }
 
     /// Waits until this was written and read since.
@@ -115,7 +127,11 @@ impl BlockDevice for Disk {
             bytes[at..at + 512].copy_from_slice(sector);
         }
         drop(bytes);
-        self.note(Event::Written(offset..offset + data.len() as u64));
+        let range = offset..offset + data.len() as u64;
+        if let Some((_, others)) = self.late.as_ref().filter(|(late, _)| overlap(&range, late)) {
+            self.wait_written(*others);
+        }
+        self.note(Event::Written(range));
         Ok(())
     }
     fn zero_range(&self, offset: u64, length: u64) -> io::Result<bool> {
@@ -183,9 +199,12 @@ fn ranges_are_read_back_meanwhile_and_after_a_flush() {
 #[test]
 fn a_range_that_reads_wrong_ends_a_write_that_waits() {
     let image = image(false);
-    let bad = Disk { bad: 3 * MIB + 512..3 * MIB + 1024, ..Disk::new() };
-    let lost = Disk { forgets: 3 * MIB + 512..3 * MIB + 1024, ..Disk::new() };
-    for (disk, said) in [(bad, "read back sector 6145 (byte 3146240) of watched"), (lost, "watched")] {
+    let (there, named) = (3 * MIB + 512..3 * MIB + 1024, "read back sector 6145 (byte 3146240) of watched");
+    let bad = Disk { bad: there.clone(), ..Disk::new() };
+    let lost = Disk { forgets: there.clone(), ..Disk::new() };
+    // Ten of the eleven ranges that come are before it, and after the last flush that their size causes.
+    let last = Disk { bad: there.clone(), late: Some((there, 10)), ..Disk::new() };
+    for (disk, said) in [(bad, named), (lost, "watched"), (last, named)] {
         let begun = Instant::now();
         // The rest never comes.
         let stalls = |stop: &AtomicBool| {
