@@ -7,6 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = protox::compile(["landfall/agent/v1/agent.proto"], ["proto"])?;
     let with_others = tonic_prost_build::configure().extern_path(".landfall.agent.v1", "crate::v1");
     with_others.build_client(false).build_server(false).compile_fds(worker)?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(agent)?;
+    let with_small_buffers = tonic_prost_build::configure().codec_path("crate::codec::SmallCodec");
+    with_small_buffers.build_transport(false).compile_fds(agent)?;
     Ok(())
 }

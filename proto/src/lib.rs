@@ -5,6 +5,7 @@
 //! generated from them, the conversions between it and the messages of `landfall-api`, and the constants that both sides must
 //! agree on. Wire types stop at the edge: a program converts a message once, when it arrives or leaves.
 
+pub mod codec;
 pub mod convert;
 pub mod delimited;
 pub mod revision;
