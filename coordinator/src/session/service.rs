@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use landfall_api::message::{EnrollAnswer, EnrollRequest, Telemetry};
 use landfall_api::{ErrorCode, Problem};
 use landfall_proto::v1::agent_service_server::AgentService;
@@ -153,18 +154,23 @@ impl AgentService for AgentApi {
         let (mut accepted, mut known) = (0, None);
         let mut revoked = self.engine.certificates().revocations();
         loop {
-            let item = tokio::select! {
-                item = timeout(TELEMETRY_IDLE, items.message()) => match item {
-                    Ok(Ok(Some(item))) => item,
-                    _ => break,
-                },
-                waited = revoked.changed() => {
-                    if waited.is_err() {
-                        break;
+            // What has arrived already is taken without a wait: agents send dozens at once.
+            let item = match items.message().now_or_never() {
+                Some(Ok(Some(item))) => item,
+                Some(_) => break,
+                None => tokio::select! {
+                    item = timeout(TELEMETRY_IDLE, items.message()) => match item {
+                        Ok(Ok(Some(item))) => item,
+                        _ => break,
+                    },
+                    waited = revoked.changed() => {
+                        if waited.is_err() {
+                            break;
+                        }
+                        self.engine.certificates().check_certificate(&machine).map_err(status::of)?;
+                        continue;
                     }
-                    self.engine.certificates().check_certificate(&machine).map_err(status::of)?;
-                    continue;
-                }
+                },
             };
             self.engine.certificates().check_certificate(&machine).map_err(status::of)?;
             if self.telemetry.step(machine.uid).is_none() {

@@ -56,7 +56,7 @@ impl Certificates {
                 .hint("the agent enrols again by itself; if that fails, restart the machine"));
         }
         let index = self.fleet.index();
-        if index.machine_name(certificate.uid).is_none() {
+        if !index.has_machine(certificate.uid) {
             let message = format!("no machine document has the uid {} that this certificate names", certificate.uid);
             return Err(Problem::new(ErrorCode::Unauthenticated, message)
                 .hint("apply the machine again, then restart it so that it enrols again"));

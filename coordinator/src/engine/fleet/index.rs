@@ -273,6 +273,11 @@ impl Index {
         &self.discovered
     }
 
+    /// Whether a document has that uid; asked with every message of an agent.
+    pub(in crate::engine) fn has_machine(&self, uid: Uuid) -> bool {
+        self.machine_names.contains_key(&uid)
+    }
+
     pub(in crate::engine) fn machine_name(&self, uid: Uuid) -> Option<String> {
         self.machine_names.get(&uid).cloned()
     }
