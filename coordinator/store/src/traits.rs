@@ -49,6 +49,20 @@ pub trait DocumentStore: Send + Sync {
     async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
         self.update(document).await
     }
+    /// Whether [`Self::update_later`] leaves anything unwritten.
+    fn writes_later(&self) -> bool {
+        false
+    }
+    /// [`Self::update_later`] of a machine and of its workflow, both or neither, where [`Self::writes_later`]. Whatever writes one
+    /// of them later writes the other with it.
+    ///
+    /// # Errors
+    /// As [`DocumentStore::update`].
+    async fn update_both_later(
+        &self, machine: Document, workflow: Document,
+    ) -> Result<(Document, Document), StoreError> {
+        Ok((self.update_later(machine).await?, self.update_later(workflow).await?))
+    }
     /// Deletes a document and answers what it was. One with finalizers is only marked: it has a `deletionTimestamp` from
     /// then on, and goes with its last finalizer; asked for again, nothing more happens.
     ///

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use landfall_api::message::{EventBody, ToAgent};
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus};
+use landfall_api::{
+    Condition, ConditionType, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine, MachineStatus, Problem, Shared,
+    Workflow, WorkflowPhase, WorkflowStatus,
+};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Which, step};
 use tokio::sync::mpsc;
 
@@ -156,15 +159,20 @@ impl Steps {
     /// Stores what the step says, in its order. What is unchanged is not written: most events say nothing new of the
     /// machine, and the store would only be asked to say so, after a sync.
     ///
-    /// `logged`: the event log says again what the step was made of. Where nothing is to be done about it and the machine's
-    /// document says nothing new, the workflow's may wait: most events only move an action on.
+    /// `logged`: the event log says again what the step was made of. Where nothing else is to be done about it, and the machine's
+    /// document says no more than follows from it, both may wait: most events only move an action on.
     async fn store_all(
         &self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect], logged: bool,
     ) -> Result<(), StoreError> {
         let mut stored = 0;
         let only_stores =
             |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(Which::Newest));
-        let later = logged && effects.iter().all(only_stores) && loaded.machine == state.machine;
+        let later = logged && effects.iter().all(only_stores);
+        let writes_later = self.fleet.store().documents().writes_later();
+        if later && writes_later && loaded.machine != state.machine && follows(loaded, state) {
+            return self.store_both_later(loaded, state).await;
+        }
+        let later = later && loaded.machine == state.machine;
         for effect in effects {
             let outcome = match effect {
                 Effect::StoreMachine if later => Ok(false),
@@ -220,7 +228,25 @@ impl Steps {
         let documents = self.fleet.store().documents();
         let stored =
             if later { documents.update_later(given.into()).await? } else { documents.update(given.into()).await? };
-        let Document::Workflow(stored) = stored else { return Ok(true) };
+        self.note_workflow(before, after, stored);
+        Ok(true)
+    }
+
+    /// What a start after a crash makes up of the events: of the machine and of its newest workflow.
+    async fn store_both_later(&self, loaded: &Loaded, state: &mut MachineState) -> Result<(), StoreError> {
+        let (Some(before), Some(workflow)) = (&loaded.newest, state.newest.take()) else { return Ok(()) };
+        let machine = state.machine.clone().into();
+        let stored = self.fleet.store().documents().update_both_later(machine, workflow.into()).await?;
+        if let Document::Machine(machine) = stored.0 {
+            state.machine = machine;
+        }
+        self.note_workflow(before, &mut state.newest, stored.1);
+        Ok(())
+    }
+
+    /// Takes in a workflow as it was stored.
+    fn note_workflow(&self, before: &Workflow, after: &mut Option<Shared<Workflow>>, stored: Document) {
+        let Document::Workflow(stored) = stored else { return };
         let after = &*after.insert(stored);
         self.fleet.index().put_workflow(after);
         self.telemetry.follow(after);
@@ -233,7 +259,6 @@ impl Steps {
                 workflow = %after.metadata.name, machine = %after.spec.machine, ?from, ?to, "the workflow moved on"
             );
         }
-        Ok(true)
     }
 
     fn put_all_tails(&self, loaded: &Loaded, state: &mut MachineState) {
@@ -255,6 +280,41 @@ impl Steps {
 
 fn status_of(workflow: &Option<Shared<Workflow>>) -> Option<&WorkflowStatus> {
     workflow.as_ref()?.status.as_ref()
+}
+
+/// Receipts in documents that may wait to be written, and the bytes of each one's texts: only a write finds out that a document
+/// is too large. A machine has a few, and what its agent says is cut where it arrives.
+const MOST_RECEIPTS: usize = 32;
+const RECEIPT_BYTES: usize = 4 << 10;
+
+/// Whether a step says no more of its machine than the receipts, and what follows from them and from a workflow that runs on:
+/// the events say that again.
+fn follows(loaded: &Loaded, state: &MachineState) -> bool {
+    let (old, new) = (&loaded.machine, &state.machine);
+    let (Some(was), Some(is)) = (status_of(&loaded.newest), status_of(&state.newest)) else { return false };
+    let (Some(before), Some(after)) = (&old.status, &new.status) else { return false };
+    let runs = |status: &WorkflowStatus| status.phase == WorkflowPhase::Running;
+    let receipts = || after.receipts.iter().chain(&is.expected_receipts);
+    let known =
+        MachineStatus { receipts: after.receipts.clone(), conditions: after.conditions.clone(), ..before.clone() };
+    runs(was)
+        && runs(is)
+        && receipts().count() <= MOST_RECEIPTS
+        && receipts().all(|one| text_bytes(one) <= RECEIPT_BYTES)
+        && (&old.metadata, &old.spec, &known) == (&new.metadata, &new.spec, after)
+        && others(before).eq(others(after))
+}
+
+fn text_bytes(DiskReceipt { disk, receipt }: &DiskReceipt) -> usize {
+    let DiskId { wwn, serial, path, name, model, size_bytes: _ } = disk;
+    [wwn, serial, path, name, model, &receipt.workflow_name].map(String::len).iter().sum()
+}
+
+/// The conditions that speak of something else than the workflow.
+fn others(status: &MachineStatus) -> impl Iterator<Item = &Condition> {
+    use ConditionType as Type;
+    let of_workflow = [Type::Progressing, Type::Healthy, Type::Provisioned, Type::NoReceipt];
+    status.conditions.iter().filter(move |one| !of_workflow.contains(&one.kind))
 }
 
 fn shorten_all(state: &mut MachineState) {

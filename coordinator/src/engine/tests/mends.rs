@@ -257,3 +257,26 @@ async fn a_renewal_is_for_the_same_computer() {
     let alarm = world.condition("IdentityAmbiguous").await.unwrap();
     assert_eq!(alarm, (ConditionStatus::True, "IdentityMismatch".into()));
 }
+
+#[tokio::test]
+async fn what_a_machine_carries_survives_a_crash_before_it_is_written() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (name, uid, agent) = under_way(&world).await;
+    let [begun, done] = [ReceiptState::Intent, ReceiptState::Done].map(|state| receipt(agent.uid, uid, state));
+    for receipt in [begun, done.clone()] {
+        agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt }).await.unwrap();
+    }
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done.clone()) }).await.unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let on_disk = Store::open(copy.path()).unwrap().machine("m1").await.unwrap().unwrap();
+    assert!(on_disk.status.as_ref().unwrap().receipts.is_empty(), "the disk does not have it yet");
+    let known = [world.condition("NoReceipt").await, world.condition("Provisioned").await];
+    let world = sqlite_world(copy.path(), &clock).await;
+    assert_eq!(world.machine().await.status.unwrap().receipts, [done]);
+    assert_eq!([world.condition("NoReceipt").await, world.condition("Provisioned").await], known);
+    assert!(known[0].is_some() && world.run(&name).await.status.unwrap().actions[0].is_over());
+}

@@ -168,6 +168,20 @@ impl DocumentStore for SqliteStore {
         self.writer.submit(move |batch| ops::update_later(batch, document, by)).await
     }
 
+    fn writes_later(&self) -> bool {
+        true
+    }
+
+    async fn update_both_later(
+        &self, machine: Document, workflow: Document,
+    ) -> Result<(Document, Document), StoreError> {
+        let (by, same) = (By::now(), By::now());
+        let both = move |batch: &mut Batch<'_>| {
+            Ok((ops::update_later(batch, machine, by)?, ops::update_later(batch, workflow, same)?))
+        };
+        self.writer.submit(both).await
+    }
+
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         let (name, by) = (name.to_owned(), By::now());
         self.writer.submit(move |batch| ops::delete(batch, kind, &name, version, by)).await

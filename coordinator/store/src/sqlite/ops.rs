@@ -7,7 +7,7 @@ use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use uuid::Uuid;
 
-use super::{load::DOCUMENT_SCHEMA, writer::Batch};
+use super::{load::DOCUMENT_SCHEMA, unwritten::Key, writer::Batch};
 use crate::journal::By;
 use crate::rules::Written;
 use crate::{
@@ -38,6 +38,7 @@ fn write(
     batch: &mut Batch<'_>, old: Option<&Document>, written: Written, by: By,
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
+    write_other_of(batch, &document)?;
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let json = json::encoded(&document)?;
     if op == ChangeOp::Deleted {
@@ -124,21 +125,51 @@ pub(super) fn update_later(batch: &mut Batch<'_>, document: Document, by: By) ->
 pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -> Result<usize, StoreError> {
     let due = batch.unwritten.older(before, most);
     for key in &due {
-        let (kind, name) = key;
-        let Some(document) = stored(batch, *kind, name) else { continue };
-        match json::encoded(&document) {
-            Ok(json) => {
-                batch
-                    .transaction
-                    .prepare_cached("UPDATE documents SET json = ?3, schema = ?4 WHERE kind = ?1 AND name = ?2")?
-                    .execute(params![kind.as_str(), name, json.get(), DOCUMENT_SCHEMA])?;
-            }
-            // The next step of its machine makes it shorter, and writes it.
-            Err(error) => tracing::error!(%error, "a document stays as it was written last"),
+        if batch.written.contains(key) {
+            continue;
         }
-        batch.written.push(key.clone());
+        let Some(document) = stored(batch, key.0, &key.1) else { continue };
+        write_other_of(batch, &document)?;
+        write_row(batch, key, &document)?;
     }
     Ok(due.len())
+}
+
+/// A machine's row and that of its workflow are as of one step. What the workflow contains of the event log is not read again at a
+/// start, and would be missing in an older machine for good; what is read again would change a newer machine back.
+fn write_other_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), StoreError> {
+    let key = match document {
+        Document::Workflow(workflow) => (Kind::Machine, workflow.spec.machine.clone()),
+        Document::Machine(machine) => match machine.status.as_ref().and_then(|status| status.workflow.clone()) {
+            Some(workflow) => (Kind::Workflow, workflow),
+            None => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    let is_unwritten = match changed(batch, key.0, &key.1) {
+        Some(change) => !change.is_written,
+        None => batch.unwritten.has(&key) && !batch.written.contains(&key),
+    };
+    match stored(batch, key.0, &key.1).filter(|_| is_unwritten) {
+        Some(other) => write_row(batch, &key, &other),
+        None => Ok(()),
+    }
+}
+
+/// Writes a document that is newer in memory.
+fn write_row(batch: &mut Batch<'_>, key: &Key, document: &Document) -> Result<(), StoreError> {
+    match json::encoded(document) {
+        Ok(json) => {
+            batch
+                .transaction
+                .prepare_cached("UPDATE documents SET json = ?3, schema = ?4 WHERE kind = ?1 AND name = ?2")?
+                .execute(params![key.0.as_str(), key.1, json.get(), DOCUMENT_SCHEMA])?;
+        }
+        // The next step of its machine makes it shorter, and writes it.
+        Err(error) => tracing::error!(%error, "a document stays as it was written last"),
+    }
+    batch.written.push(key.clone());
+    Ok(())
 }
 
 pub(super) fn delete(

@@ -369,3 +369,66 @@ async fn only_a_crash_takes_a_later_write_back() {
     store.update_later(with_serial(&newest, "A")).await.unwrap();
     assert_eq!(epoch(&SqliteStore::open(crashed(dir.path()).path()).unwrap()).await, 10);
 }
+
+#[tokio::test]
+async fn a_machine_and_its_workflow_are_written_as_of_one_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let first = store.create(machine("m1")).await.unwrap();
+    let machine = store.update(with_epoch(&first, 1)).await.unwrap();
+    let workflow = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow",
+        "metadata": {"name": "w"}, "spec": {"machine": "m1", "template": "t"}});
+    let workflow = store.create(Document::from_value(workflow).unwrap()).await.unwrap();
+    let applied = |document: &Document, position| {
+        let Document::Workflow(mut workflow) = document.clone() else { panic!("a workflow") };
+        workflow.status.get_or_insert_default().applied = position;
+        Document::from(workflow)
+    };
+    let workflow = store.update(applied(&workflow, 1)).await.unwrap();
+    let on_disk = async || {
+        let copy = crashed(dir.path());
+        let store = SqliteStore::open(copy.path()).unwrap();
+        let Some(Document::Workflow(run)) = DocumentStore::get(&store, Kind::Workflow, "w").await.unwrap() else {
+            panic!("a workflow")
+        };
+        (epoch(&store).await, run.status.as_ref().unwrap().applied)
+    };
+    let both = store.update_both_later(with_epoch(&machine, 2), applied(&workflow, 2)).await.unwrap();
+    assert_eq!((on_disk().await, epoch(&store).await), ((1, 1), 2));
+    let stale = store.update_both_later(with_epoch(&both.0, 3), applied(&workflow, 3)).await.unwrap_err();
+    assert!(matches!(stale, StoreError::Conflict { .. }), "{stale}");
+    assert_eq!(epoch(&store).await, 2, "both or neither");
+
+    // Whatever writes the workflow writes the machine before it.
+    let Document::Workflow(mut labelled) = both.1.clone() else { panic!("a workflow") };
+    labelled.metadata.labels.insert("a".into(), "b".into());
+    let labelled = store.update(labelled.into()).await.unwrap();
+    assert_eq!(on_disk().await, (2, 2));
+    let both = store.update_both_later(with_epoch(&both.0, 3), applied(&labelled, 3)).await.unwrap();
+    let due = store.writer.submit(|batch| ops::write_older(batch, Instant::now(), 1)).await.unwrap();
+    assert_eq!((due, on_disk().await.0), (1, 3));
+    // In one batch: written, changed again, and then its workflow.
+    let (machine, workflow) = (with_epoch(&both.0, 4), applied(&both.1, 4));
+    let newest = move |batch: &mut Batch<'_>| {
+        ops::write_older(batch, Instant::now(), 9)?;
+        ops::update_later(batch, machine, By::now())?;
+        let Document::Workflow(mut decided) = ops::update_later(batch, workflow, By::now())? else { panic!() };
+        decided.metadata.labels.clear();
+        ops::update(batch, decided.into(), By::now())
+    };
+    store.writer.submit(newest).await.unwrap();
+    assert_eq!(on_disk().await, (4, 4));
+
+    // And whatever writes the machine writes its workflow.
+    let of = async |kind, name: &str| DocumentStore::get(&store, kind, name).await.unwrap().unwrap();
+    let Document::Machine(mut works) = of(Kind::Machine, "m1").await else { panic!("a machine") };
+    works.status.get_or_insert_default().workflow = Some("w".into());
+    let machine = store.update(works.into()).await.unwrap();
+    let workflow = of(Kind::Workflow, "w").await;
+    let both = store.update_both_later(with_epoch(&machine, 5), applied(&workflow, 5)).await.unwrap();
+    assert_eq!(on_disk().await, (4, 4));
+    let Document::Machine(mut labelled) = both.0 else { panic!("a machine") };
+    labelled.metadata.labels.insert("a".into(), "b".into());
+    store.update(labelled.into()).await.unwrap();
+    assert_eq!(on_disk().await, (5, 5));
+}

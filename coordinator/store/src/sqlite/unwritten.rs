@@ -25,6 +25,11 @@ impl Unwritten {
         }
     }
 
+    /// Whether the disk has it as it was.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.since.contains_key(key)
+    }
+
     /// The disk has it as it is, or has it no more.
     pub(super) fn written(&mut self, key: &Key) {
         if !self.since.is_empty() {
