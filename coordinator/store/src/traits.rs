@@ -53,8 +53,8 @@ pub trait DocumentStore: Send + Sync {
     fn writes_later(&self) -> bool {
         false
     }
-    /// [`Self::update_later`] of a machine and of its workflow, both or neither, where [`Self::writes_later`]. Whatever writes one
-    /// of them later writes the other with it.
+    /// [`Self::update_later`] of a machine and of its workflow. Where [`Self::writes_later`]: both or neither, and whatever writes
+    /// one of them later writes the other with it. Elsewhere it is two updates.
     ///
     /// # Errors
     /// As [`DocumentStore::update`].

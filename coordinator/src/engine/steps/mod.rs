@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use landfall_api::message::{EventBody, ToAgent};
 use landfall_api::{
     Condition, ConditionType, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine, MachineStatus, Problem, Shared,
-    Workflow, WorkflowPhase, WorkflowStatus,
+    Workflow, WorkflowStatus,
 };
-use landfall_machine::{Effect, Input, MachineState, Refusal, Which, step};
+use landfall_machine::{Effect, Input, MachineState, Refusal, Which, is_running, step};
 use tokio::sync::mpsc;
 
 use super::alarms::Alarms;
@@ -282,23 +282,22 @@ fn status_of(workflow: &Option<Shared<Workflow>>) -> Option<&WorkflowStatus> {
     workflow.as_ref()?.status.as_ref()
 }
 
-/// Receipts in documents that may wait to be written, and the bytes of each one's texts: only a write finds out that a document
-/// is too large. A machine has a few, and what its agent says is cut where it arrives.
+/// Receipts in documents that may wait to be written, and the bytes of each one's texts, of which JSON may make six times as many: only a
+/// write finds out that a document is too large. A machine has a few, and what its agent says is cut where it arrives.
 const MOST_RECEIPTS: usize = 32;
-const RECEIPT_BYTES: usize = 4 << 10;
+const RECEIPT_BYTES: usize = 2 << 10;
 
 /// Whether a step says no more of its machine than the receipts, and what follows from them and from a workflow that runs on:
 /// the events say that again.
 fn follows(loaded: &Loaded, state: &MachineState) -> bool {
     let (old, new) = (&loaded.machine, &state.machine);
-    let (Some(was), Some(is)) = (status_of(&loaded.newest), status_of(&state.newest)) else { return false };
-    let (Some(before), Some(after)) = (&old.status, &new.status) else { return false };
-    let runs = |status: &WorkflowStatus| status.phase == WorkflowPhase::Running;
-    let receipts = || after.receipts.iter().chain(&is.expected_receipts);
+    let (Some(was), Some(is)) = (&loaded.newest, &state.newest) else { return false };
+    let (Some(before), Some(after), Some(run)) = (&old.status, &new.status, &is.status) else { return false };
+    let receipts = || after.receipts.iter().chain(&run.expected_receipts);
     let known =
         MachineStatus { receipts: after.receipts.clone(), conditions: after.conditions.clone(), ..before.clone() };
-    runs(was)
-        && runs(is)
+    is_running(was)
+        && is_running(is)
         && receipts().count() <= MOST_RECEIPTS
         && receipts().all(|one| text_bytes(one) <= RECEIPT_BYTES)
         && (&old.metadata, &old.spec, &known) == (&new.metadata, &new.spec, after)

@@ -1,5 +1,7 @@
 //! Defects that were found once, each with the claim that it stays mended.
 
+use std::path::Path;
+
 use super::{faulty::faulty_world, *};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
 
@@ -259,7 +261,40 @@ async fn a_renewal_is_for_the_same_computer() {
 }
 
 #[tokio::test]
-async fn what_a_machine_carries_survives_a_crash_before_it_is_written() {
+async fn no_older_receipt_comes_back_by_a_crash() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let old = receipt(world.machine().await.metadata.uid.unwrap(), Uuid::from_u128(9), ReceiptState::Done);
+    let run = world.provision(true).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![old.clone()])).await;
+    agent.assigned();
+    assert_eq!(world.machine().await.status.unwrap().receipts, [old]);
+    let uid = run.metadata.uid.unwrap();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let begun = receipt(agent.uid, uid, ReceiptState::Intent);
+    agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: begun.clone() }).await.unwrap();
+    // The image left no room for it.
+    let ActionResult::WriteImage(result) = written(begun.clone()) else { panic!("a write") };
+    let result = ActionResult::WriteImage(WriteImageResult { receipt: None, ..result });
+    agent.report(uid, 0, 1, EventBody::Finished { result }).await.unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    copy_of(dir.path(), copy.path());
+    let known = world.machine().await.status.unwrap().receipts;
+    let world = sqlite_world(copy.path(), &clock).await;
+    assert_eq!(world.machine().await.status.unwrap().receipts, known);
+    assert_eq!(known, [begun]);
+}
+
+/// What a crash leaves of a store.
+fn copy_of(from: &Path, to: &Path) {
+    for file in std::fs::read_dir(from).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn receipts_survive_a_crash_before_they_are_written() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
     let (name, uid, agent) = under_way(&world).await;
@@ -269,9 +304,7 @@ async fn what_a_machine_carries_survives_a_crash_before_it_is_written() {
     }
     agent.report(uid, 0, 1, EventBody::Finished { result: written(done.clone()) }).await.unwrap();
     let copy = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
-        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-    }
+    copy_of(dir.path(), copy.path());
     let on_disk = Store::open(copy.path()).unwrap().machine("m1").await.unwrap().unwrap();
     assert!(on_disk.status.as_ref().unwrap().receipts.is_empty(), "the disk does not have it yet");
     let known = [world.condition("NoReceipt").await, world.condition("Provisioned").await];

@@ -1,9 +1,10 @@
 //! At the start: what the log holds beyond the statuses. One run's trouble keeps no other from going on.
 
-use landfall_api::{ErrorCode, Problem, Workflow};
+use landfall_api::{ErrorCode, Problem, Workflow, message::EventBody};
 
 use super::{super::shorten::given_up, Upkeep};
 use landfall_machine::Input;
+use landfall_store::LoggedEvent;
 
 /// Events read at once.
 const PAGE: usize = 512;
@@ -46,8 +47,12 @@ impl Upkeep {
             let Some(last) = page.last() else { break };
             applied = last.position;
             replayed += page.len();
-            let events = page.into_iter().map(|event| (event.position, event.record)).collect();
-            self.steps.hand_in(&workflow.spec.machine, Input::Replayed(events)).await?;
+            // A receipt ends a step, as it did when it came: the machine keeps it, whatever comes after it.
+            let is_receipt = |event: &LoggedEvent| matches!(event.record.body, EventBody::ReceiptWritten { .. });
+            for events in page.split_inclusive(is_receipt) {
+                let events = events.iter().map(|event| (event.position, event.record.clone())).collect();
+                self.steps.hand_in(&workflow.spec.machine, Input::Replayed(events)).await?;
+            }
         }
         if replayed > 0 {
             tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed the events that the status did not \

@@ -38,7 +38,7 @@ fn write(
     batch: &mut Batch<'_>, old: Option<&Document>, written: Written, by: By,
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
-    write_other_of(batch, &document)?;
+    write_others_of(batch, &document)?;
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let json = json::encoded(&document)?;
     if op == ChangeOp::Deleted {
@@ -129,7 +129,7 @@ pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -
             continue;
         }
         let Some(document) = stored(batch, key.0, &key.1) else { continue };
-        write_other_of(batch, &document)?;
+        write_others_of(batch, &document)?;
         write_row(batch, key, &document)?;
     }
     Ok(due.len())
@@ -137,22 +137,38 @@ pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -
 
 /// A machine's row and that of its workflow are as of one step. What the workflow contains of the event log is not read again at a
 /// start, and would be missing in an older machine for good; what is read again would change a newer machine back.
-fn write_other_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), StoreError> {
-    let key = match document {
-        Document::Workflow(workflow) => (Kind::Machine, workflow.spec.machine.clone()),
-        Document::Machine(machine) => match machine.status.as_ref().and_then(|status| status.workflow.clone()) {
-            Some(workflow) => (Kind::Workflow, workflow),
-            None => return Ok(()),
-        },
-        _ => return Ok(()),
-    };
-    let is_unwritten = match changed(batch, key.0, &key.1) {
-        Some(change) => !change.is_written,
-        None => batch.unwritten.has(&key) && !batch.written.contains(&key),
-    };
-    match stored(batch, key.0, &key.1).filter(|_| is_unwritten) {
-        Some(other) => write_row(batch, &key, &other),
+fn write_others_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), StoreError> {
+    match document {
+        Document::Workflow(workflow) => {
+            let key = (Kind::Machine, workflow.spec.machine.clone());
+            let machine = unwritten(batch, &key);
+            if let Some(machine) = &machine {
+                write_row(batch, &key, machine)?;
+                // It may be another one.
+                write_workflow_of(batch, machine)?;
+            }
+            Ok(())
+        }
+        machine => write_workflow_of(batch, machine),
+    }
+}
+
+fn write_workflow_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), StoreError> {
+    let Document::Machine(machine) = document else { return Ok(()) };
+    let Some(name) = machine.status.as_ref().and_then(|status| status.workflow.clone()) else { return Ok(()) };
+    let key = (Kind::Workflow, name);
+    match unwritten(batch, &key) {
+        Some(workflow) => write_row(batch, &key, &workflow),
         None => Ok(()),
+    }
+}
+
+/// The document, if it is newer in memory than on the disk.
+fn unwritten(batch: &Batch<'_>, key: &Key) -> Option<Document> {
+    match changed(batch, key.0, &key.1) {
+        Some(change) => (!change.is_written && change.op != ChangeOp::Deleted).then(|| change.document.clone()),
+        None if batch.unwritten.has(key) && !batch.written.contains(key) => batch.table.get(key.0, &key.1),
+        None => None,
     }
 }
 

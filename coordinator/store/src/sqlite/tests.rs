@@ -371,7 +371,7 @@ async fn only_a_crash_takes_a_later_write_back() {
 }
 
 #[tokio::test]
-async fn a_machine_and_its_workflow_are_written_as_of_one_step() {
+async fn machine_and_workflow_are_written_as_of_one_step() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let first = store.create(machine("m1")).await.unwrap();
