@@ -49,7 +49,7 @@ cache_dir() {
 # its tests with it.
 prune_cache() {
     local kind stamp old
-    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 tools/qemu-system-:1; do
+    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 artefacts/arm64-packages-:1 artefacts/arm64-images-:2 artefacts/shim-:1 tools/qemu-system-x86_:1 tools/qemu-system-arm_:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r stamp old; do
             [ "${stamp%.*}" -gt $(($(date +%s) - 7200)) ] || rm -rf --one-file-system "$old"
@@ -177,10 +177,11 @@ kernel_package() {
     offered_versions "$name" || die "no archive offers $name; check the sources in /etc/apt and run apt-get update"
 }
 
-_kernel_tree() {
-    local package=$1 tree=$2 temporary
+# _unpacked TREE PACKAGE: downloads a package and unpacks it there; installs nothing.
+_unpacked() {
+    local tree=$1 package=$2 temporary
     [ -d "$tree" ] && return
-    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.kernel.XXXXXX")
+    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.unpacked.XXXXXX")
     # apt checks the file against the signed lists; its sandbox user must be able to write here.
     chmod 755 "$temporary"
     log "downloading $package"
@@ -199,14 +200,27 @@ _kernel_tree() {
     rmdir "$temporary"
 }
 
+# unpacked_package KIND PACKAGE[=VERSION]: prints the directory of the unpacked package, downloading it once per version.
+unpacked_package() {
+    local tree=$LANDFALL_CACHE/artefacts/$1-${2//[^A-Za-z0-9.+-]/_}
+    cache_dir "$LANDFALL_CACHE/artefacts"
+    [ -d "$tree" ] || with_lock "$1" _unpacked "$tree" "$2"
+    used "$tree"
+}
+
 # kernel_tree: prints the directory of the unpacked kernel package, downloading it once per version.
 kernel_tree() {
-    local package tree
+    local package
     package=$(kernel_package)
-    tree=$LANDFALL_CACHE/artefacts/kernel-${package//[^A-Za-z0-9.+-]/_}
-    cache_dir "$LANDFALL_CACHE/artefacts"
-    [ -d "$tree" ] || with_lock kernel _kernel_tree "$package" "$tree"
-    used "$tree"
+    unpacked_package kernel "$package"
+}
+
+# shim_tree: prints the directory of Debian's shim, unpacked: installed, it would change this machine's boot loader.
+shim_tree() {
+    local package
+    apt_refresh
+    package=$(offered_versions shim-signed) || die "no archive offers shim-signed; check the sources in /etc/apt and run apt-get update"
+    unpacked_package shim "$package"
 }
 
 # vm_firmware: prints OVMF_CODE and OVMF_VARS, whichever size Debian ships.
@@ -253,6 +267,68 @@ switch_image() {
         --module bonding --module 8021q --module bridge --init "$LANDFALL_ROOT/tests/qemu/switch/init" \
         --file /bin/busybox:/bin/busybox:0755 --level 3 -o "$file" >&2
     used "$file"
+}
+
+# network_packages: what the tests of letter c need beside the other packages, as landfall_packages has it.
+network_packages() {
+    cat <<'LIST'
+tinyproxy-bin a site's proxy
+qemu-system-arm an arm64 machine
+qemu-efi-aarch64 UEFI firmware for it
+LIST
+}
+
+_arm64_tree() {
+    local tree=$1 temporary apt kernel deb
+    [ -d "$tree" ] && return
+    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.arm64.XXXXXX")
+    # This runs in a subshell of its own.
+    # shellcheck disable=SC2064
+    trap "rm -rf --one-file-system '$temporary'" EXIT
+    chmod 755 "$temporary"
+    mkdir -p "$temporary"/{debs,tree,state/lists/partial,cache/archives/partial}
+    # Lists of its own: the system's know another processor's packages only where a person added it.
+    apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State="$temporary/state" -o Dir::State::status=/dev/null
+        -o Dir::Cache="$temporary/cache" -o APT::Sandbox::User=root -o Acquire::Retries=3)
+    log "downloading the kernel of Debian for arm64"
+    apt-get "${apt[@]}" update >&2 || die "cannot fetch Debian's lists of arm64"
+    kernel=$(LC_ALL=C apt-cache "${apt[@]}" depends linux-image-arm64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }' || true)
+    [ -n "$kernel" ] || die "apt's sources offer no linux-image-arm64"
+    (cd "$temporary/debs" && apt-get "${apt[@]}" download "$kernel" systemd-boot-efi grub-efi-arm64-bin busybox-static >&2) || die "cannot download $kernel"
+    for deb in "$temporary"/debs/*.deb; do dpkg-deb -x "$deb" "$temporary/tree"; done
+    mv -T "$temporary/tree" "$tree"
+}
+
+_arm64_images() {
+    local directory=$1 tree=$2 temporary
+    [ -d "$directory" ] && return
+    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.arm64.XXXXXX")
+    # As above.
+    # shellcheck disable=SC2064
+    trap "rm -rf --one-file-system '$temporary'" EXIT
+    landfall_image initramfs --kernel-tree "$tree" --agent "$LANDFALL_ROOT/tests/qemu/arm64/init" --file "$tree/bin/busybox:/bin/busybox:0755" \
+        --plain-modules --level 3 -o "$temporary/initramfs.zst" --kernel-out "$temporary/vmlinuz" >&2
+    landfall_image uki --kernel "$temporary/vmlinuz" --initramfs "$temporary/initramfs.zst" \
+        --stub "$tree/usr/lib/systemd/boot/efi/linuxaa64.efi.stub" -o "$temporary/landfall.efi" >&2
+    landfall_image iso --kernel "$temporary/vmlinuz" --initramfs "$temporary/initramfs.zst" --grub "$tree/usr/lib/grub" \
+        --command-line "console=ttyAMA0 landfall.medium=1" -o "$temporary/landfall.iso" >&2
+    rm "$temporary/vmlinuz" "$temporary/initramfs.zst"
+    chmod 755 "$temporary"
+    mv -T "$temporary" "$directory"
+}
+
+# arm64_images: prints a directory with landfall.efi and landfall.iso for arm64: Debian's kernel, the drivers for VMs, and a script in
+# the agent's place. Debian's packages are fetched anew each month.
+arm64_images() {
+    local tree key directory
+    tree=$LANDFALL_CACHE/artefacts/arm64-packages-$(date +%Y-%m)
+    cache_dir "$LANDFALL_CACHE/artefacts"
+    [ -d "$tree" ] || with_lock arm64 _arm64_tree "$tree"
+    used "$tree" >/dev/null
+    key=$({ cat "$LANDFALL_ROOT/tests/qemu/arm64/init" "$(release_bin landfall-image)"; echo "$tree"; } | sha256sum | cut -c1-24)
+    directory=$LANDFALL_CACHE/artefacts/arm64-images-$key
+    [ -d "$directory" ] || with_lock arm64 _arm64_images "$directory" "$tree"
+    used "$directory"
 }
 
 # boot_image [PROFILE]: prints the directory with vmlinuz, initramfs.zst and both as landfall.efi, packed from the release agent with the drivers of a

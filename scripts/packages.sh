@@ -57,7 +57,10 @@ apt_refresh() {
 function_of() {
     case $1 in
     qemu-system-x86) echo qemu-system-x86_64 ;;
+    qemu-system-arm) echo qemu-system-aarch64 ;;
+    qemu-efi-aarch64) echo /usr/share/AAVMF/AAVMF_CODE.fd ;;
     qemu-utils) echo qemu-img ;;
+    tinyproxy-bin) echo tinyproxy ;;
     ovmf) if [ -f /usr/share/OVMF/OVMF_CODE.fd ]; then echo /usr/share/OVMF/OVMF_CODE.fd; else echo /usr/share/OVMF/OVMF_CODE_4M.fd; fi ;;
     ipxe) echo /usr/lib/ipxe/snponly.efi ;;
     dnsmasq-base) echo dnsmasq ;;
@@ -128,7 +131,7 @@ refuse_removals() {
 }
 
 # can_be_unpacked PACKAGE: whether its programs find their files relative to themselves, so that they run from any folder.
-can_be_unpacked() { [ "$1" = qemu-system-x86 ]; }
+can_be_unpacked() { [[ $1 = qemu-system-* ]]; }
 
 # unpack_package PACKAGE: for one that apt could install only by removing or downgrading a package of the user's (QEMU of
 # Debian 12 breaks a newer qemu-utils). Unpacks the package, and what it depends on that is missing, in the cache; its

@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use landfall_api::{NetworkInterface, SecretText};
-use landfall_session::Target;
+use landfall_session::{Proxy, Target};
 use tokio::sync::watch;
 
 use crate::cmdline::CommandLine;
@@ -13,6 +13,7 @@ use crate::drivers::Drivers;
 use crate::life::{End, Life};
 use crate::logging::Tail;
 use crate::net::Network;
+use crate::proxy;
 use crate::status::Board;
 use crate::thread::on_thread;
 
@@ -84,7 +85,10 @@ async fn coordinator(board: &Board) -> (CommandLine, Target) {
                     tracing::warn!("kernel command line: {complaint}");
                 }
                 match target(&line) {
-                    Ok(target) => return (line, target),
+                    Ok(target) => {
+                        proxy::follow(&target);
+                        return (line, target);
+                    }
                     Err(problem) => problem,
                 }
             }
@@ -102,7 +106,10 @@ fn target(line: &CommandLine) -> Result<Target, String> {
             .to_owned());
     };
     let pins = line.pins.iter().map(|pin| pin.to_string().parse()).collect::<Result<Vec<_>, _>>();
-    Target::new(url, pins.map_err(|e| format!("landfall.ca: {e}"))?).map_err(|e| e.to_string())
+    let target = Target::new(url, pins.map_err(|e| format!("landfall.ca: {e}"))?).map_err(|e| e.to_string())?;
+    let proxy =
+        line.proxy.as_deref().map(str::parse::<Proxy>).transpose().map_err(|e| format!("landfall.proxy: {e}"))?;
+    Ok(target.with_proxy(proxy))
 }
 
 async fn load_drivers() {
@@ -130,5 +137,8 @@ mod tests {
         assert!(of("landfall.coordinator=https://h").unwrap_err().contains("no CA pin"));
         assert!(of(&format!("landfall.coordinator=https://h/x {pin}")).unwrap_err().contains("https://h/x"));
         assert!(of(&format!("landfall.coordinator=https://h {pin}")).is_ok());
+        let by = |proxy: &str| of(&format!("landfall.coordinator=https://h {pin} landfall.proxy={proxy}"));
+        assert_eq!(by("http://p:3128").unwrap().first_hop(), ("p", 3128));
+        assert!(by("p:3128").unwrap_err().contains("landfall.proxy: \"p:3128\" is not a proxy"));
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use landfall_api::{Pin, SecretText};
-use landfall_session::Target;
+use landfall_session::{Proxy, Target};
 
 use crate::disks::Disks;
 use crate::life::{End, Life};
@@ -44,6 +44,9 @@ enum Command {
         /// One-time boot token. Without a token a person must approve this machine's key.
         #[arg(long, env = "LANDFALL_TOKEN", hide_env_values = true)]
         token: Option<String>,
+        /// The proxy between this machine and the coordinator, http://HOST:PORT. Proxy variables of the environment are ignored.
+        #[arg(long)]
+        proxy: Option<Proxy>,
         /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
@@ -85,21 +88,26 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
-        Command::Run { coordinator, ca, token, reboot } => {
-            let target = Target::new(&coordinator, ca)?;
+        Command::Run { coordinator, ca, token, proxy, reboot } => {
+            let target = Target::new(&coordinator, ca)?.with_proxy(proxy);
+            crate::proxy::follow(&target);
             let token = token.map(SecretText::new);
-            let life = Life {
-                target,
-                token,
-                boot_port: None,
-                network: None,
-                drivers_settled: None,
-                disks: Disks::watch(None),
-                board: Board::default(),
-                tail,
-            };
-            let end = runtime.block_on(life.live());
-            finish(end, reboot)
+            runtime.block_on(async {
+                let life = Life {
+                    target,
+                    token,
+                    boot_port: None,
+                    network: None,
+                    drivers_settled: None,
+                    disks: Disks::watch(None),
+                    board: Board::default(),
+                    tail,
+                };
+                tokio::select! {
+                    end = life.live() => finish(end, reboot),
+                    signal = ended_by() => Ok(128_u8.saturating_add(signal)),
+                }
+            })
         }
         Command::Initramfs => runtime.block_on(initramfs::serve(tail)),
         Command::PhoneHome { config } => match runtime.block_on(phone_home::run(&config)) {
@@ -111,6 +119,20 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             Err(e) => Err(e.into()),
         },
     }
+}
+
+/// The number of the signal that ends the agent as the first process of a container: no signal does so by default. Elsewhere signals
+/// have their default effect.
+async fn ended_by() -> u8 {
+    use tokio::signal::unix::{SignalKind, signal};
+    if std::process::id() != 1 {
+        return std::future::pending().await;
+    }
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! { _ = interrupt.recv() => 2, _ = terminate.recv() => 15 }
 }
 
 fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {

@@ -24,6 +24,8 @@ pub(crate) struct CommandLine {
     pub(crate) boot_port: Option<MacAddr>,
     /// `landfall.net=` and `ip=`, every one.
     pub(crate) interfaces: Vec<NetworkInterface>,
+    /// `landfall.proxy=`: the proxy between this machine and the coordinator.
+    pub(crate) proxy: Option<String>,
     /// `landfall.watchdog=off`: the machine's watchdog is left alone.
     pub(crate) no_watchdog: bool,
     /// Invalid words of ours, one sentence each.
@@ -70,6 +72,7 @@ impl CommandLine {
                     out.complaints.push("landfall.token is empty; leave it out or write landfall.token=TOKEN".into());
                 }
                 "landfall.token" => out.token = Some(Token(value.to_owned())),
+                "landfall.proxy" => out.proxy = Some(value.to_owned()),
                 "landfall.net" => out.add_interface(key, value, value.parse().map_err(|e| format!("{e}"))),
                 "landfall.watchdog" => match value {
                     "off" => out.no_watchdog = true,

@@ -21,6 +21,7 @@ mod net;
 mod ownership;
 mod phone_home;
 mod pid1;
+mod proxy;
 mod rootfs;
 mod runner;
 mod status;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     if is_called(inside::INIT) {
         return ExitCode::from(inside::init(arguments.skip(1)));
     }
-    if std::process::id() == 1 {
+    if pid1::is_machines() {
         pid1::main();
     }
     if is_called(drivers::MODPROBE) {

@@ -25,6 +25,9 @@ pub(crate) struct Config {
     pub(crate) bearer_token: String,
     /// `sha256:…` of the CA's key, at least one.
     pub(crate) ca_pins: Vec<String>,
+    /// The proxy that the agent reached the coordinator by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proxy: Option<String>,
 }
 
 /// Phoning home ended without success.
@@ -60,12 +63,13 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     if pins.is_empty() {
         return Err(bad("caPins is empty, so no coordinator can be trusted".into()));
     }
+    let proxy = config.proxy.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("proxy: {e}")))?;
     let token = SecretText::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     loop {
         // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it
         // changes.
-        let client = https_client(&pins).map_err(Error::Client)?;
+        let client = https_client(&pins, proxy.as_ref()).map_err(Error::Client)?;
         match phone_home(&client, &config.url, &token, &report()).await {
             Ok(()) => break,
             Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),

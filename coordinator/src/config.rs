@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use landfall_api::{DurationSpec, nearest};
+use landfall_boot::arch::Arch;
+use landfall_boot::http::script::{KernelArgsError, check_kernel_args};
+use landfall_boot::http::uki;
 use serde::{Deserialize, Serialize};
 
 pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, OtherImage, TftpConfig};
@@ -255,7 +258,10 @@ impl Config {
             );
         }
         self.validate_version()?;
-        let OtherImage { kernel, initramfs, tools: _ } = &self.boot.arm64;
+        if let Err(KernelArgsError(key, found)) = check_kernel_args(&self.boot) {
+            return invalid(key, &format!("contains {found:?}, which iPXE would interpret"), "remove it");
+        }
+        let OtherImage { kernel, initramfs, .. } = &self.boot.arm64;
         if kernel.is_some() != initramfs.is_some() {
             return invalid("boot.arm64", "has only one of kernel and initramfs", "write both, or neither");
         }
@@ -340,6 +346,7 @@ impl Config {
         files.extend(self.boot.tools.iter().map(|tools| ("boot.tools", tools)));
         files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
         files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));
+        files.extend(self.boot.arm64.uki.iter().map(|uki| ("boot.arm64.uki", uki)));
         files.extend(self.boot.arm64.tools.iter().map(|tools| ("boot.arm64.tools", tools)));
         let mut directories = vec![];
         if self.tftp.enabled {
@@ -354,11 +361,29 @@ impl Config {
                     what: format!("{} is not a file", path.display()),
                     hint: if key.ends_with(".tools") {
                         "create it with landfall-image tools, or correct the path"
+                    } else if key.ends_with(".uki") {
+                        "create it with landfall-image uki, or correct the path"
                     } else {
                         "create kernel and initramfs with landfall-image initramfs, or correct the path"
                     },
                 });
             }
+        }
+        for (key, path, arch) in
+            [("boot.uki", &self.boot.uki, Arch::X86_64), ("boot.arm64.uki", &self.boot.arm64.uki, Arch::Arm64)]
+        {
+            let Some(path) = path else { continue };
+            let what = match uki::arch_of(path) {
+                Ok(Some(found)) if found == arch => continue,
+                Ok(Some(found)) => format!("{} is for {}, not for {}", path.display(), found.as_str(), arch.as_str()),
+                Ok(None) => format!("{} is no program of UEFI for {}", path.display(), arch.as_str()),
+                Err(error) => format!("{} cannot be read: {error}", path.display()),
+            };
+            return Err(ConfigError::Invalid {
+                key,
+                what,
+                hint: "create it with landfall-image uki, or correct the path",
+            });
         }
         for (key, path) in directories {
             if !path.is_dir() {

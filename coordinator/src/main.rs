@@ -8,6 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_api::{DurationSpec, Role};
+use landfall_boot::arch::Arch;
 use landfall_boot::http::script::AgentBoot;
 use landfall_coordinator::pki::{ca_pin, issue_operator};
 use landfall_coordinator::{backup, config::Config, doctor, tools_layer};
@@ -62,7 +63,11 @@ enum Command {
     },
     /// Prints the kernel command line for a boot medium of this coordinator: landfall-image iso and uki take it as --command-line.
     #[command(name = "command-line")]
-    MediumLine,
+    MediumLine {
+        /// For arm64 machines.
+        #[arg(long)]
+        arm64: bool,
+    },
     /// Checks the configuration and the files it names.
     Check,
     /// Looks at everything this coordinator needs of its host, and says what to do about what is amiss. Ends with 1 if
@@ -115,10 +120,11 @@ fn main() -> Result<ExitCode> {
             tools_layer::read(&checked(&common)?)?;
             println!("{} is fine", common.config.display());
         }
-        Command::MediumLine => {
+        Command::MediumLine { arm64 } => {
             let config = logged(&common)?;
             let pin = ca_pin(&config.data_dir)?;
-            println!("{}", AgentBoot::of(&config.boot_services(vec![pin.to_string()])).medium_line());
+            let arch = if arm64 { Arch::Arm64 } else { Arch::X86_64 };
+            println!("{}", AgentBoot::of(&config.boot_services(vec![pin.to_string()])).medium_line(arch));
         }
         Command::Doctor { output } => {
             let findings = runtime()?.block_on(doctor::examine(&common.config));

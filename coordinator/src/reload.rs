@@ -1,5 +1,6 @@
 //! What a new configuration changes in a running process, and what only a restart can.
 
+use landfall_boot::config::OtherImage;
 use serde_json::Value;
 
 use crate::config::Config;
@@ -10,7 +11,7 @@ const CAN_CHANGE: [&str; 11] = [
     "boot.tools", "boot.arm64.", "boot.images", "boot.kernel_args",
 ];
 /// Keys below those that it cannot.
-const CANNOT: [&str; 1] = ["limits.certificate_ttl"];
+const CANNOT: [&str; 2] = ["limits.certificate_ttl", "boot.arm64.uki"];
 
 /// Whether a reload changes this key.
 pub fn can_change(key: &str) -> bool {
@@ -65,7 +66,8 @@ pub fn merged(running: &Config, new: &Config) -> Config {
     config.boot.kernel.clone_from(&new.boot.kernel);
     config.boot.initramfs.clone_from(&new.boot.initramfs);
     config.boot.tools.clone_from(&new.boot.tools);
-    config.boot.arm64.clone_from(&new.boot.arm64);
+    let uki = config.boot.arm64.uki.take();
+    config.boot.arm64 = OtherImage { uki, ..new.boot.arm64.clone() };
     config.boot.images.clone_from(&new.boot.images);
     config.boot.kernel_args.clone_from(&new.boot.kernel_args);
     config

@@ -7,9 +7,10 @@ use std::{fs, io};
 
 use serde::Serialize;
 
+use crate::arch::Arch;
 use crate::cpio::{Archive, Content, CpioError};
 use crate::digest::Hashing;
-use crate::kernel::{KernelTree, ResolveError, Stored, index, resolve};
+use crate::kernel::{KernelTree, ResolveError, Stored, TreeError, index, resolve};
 use crate::output::{AtomicFile, OutputError};
 
 /// zstd's level for boot images: they are packed once and fetched over slow networks many times.
@@ -55,6 +56,12 @@ pub enum PackError {
     /// The init is dynamically linked: the boot image has no loader, so the kernel would panic.
     #[error("{0} needs a dynamic loader, which the boot image does not have; link it statically (crt-static)")]
     Dynamic(PathBuf),
+    /// The kernel could not start it.
+    #[error("the init program {path} is for {init}, and the kernel is for {kernel}; give the agent for {kernel}")]
+    Processor { path: PathBuf, init: Arch, kernel: Arch },
+    /// The kernel is unreadable.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
     /// A module is unreadable.
     #[error("cannot read the module {path}")]
     Module {
@@ -133,7 +140,15 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     if is_dynamic(&init) {
         return Err(PackError::Dynamic(recipe.init.to_owned()));
     }
-    let init_bytes = init.len() as u64;
+    let (init_bytes, init_is) = (init.len() as u64, Arch::of_elf(&init));
+    let is_for = |found: Option<Arch>| match (init_is, found) {
+        (Some(init), Some(kernel)) if init != kernel => {
+            Err(PackError::Processor { path: recipe.init.to_owned(), init, kernel })
+        }
+        _ => Ok(()),
+    };
+    // A kernel for x86 need not be an EFI program; its modules tell.
+    is_for(Arch::of_program(&tree.read_kernel()?))?;
 
     let mut archive = Archive::new();
     for (path, mode) in DIRECTORIES {
@@ -149,6 +164,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     for module in modules.iter().filter_map(|name| tree.modules.get(name)) {
         module_bytes += module.size;
         let plain = module.read().map_err(|source| PackError::Module { path: module.source.clone(), source })?;
+        is_for(Arch::of_elf(&plain))?;
         let file = recipe.stored.file(plain, recipe.level).map_err(PackError::Compress)?;
         archive.file(&format!("{base}/{}{}", module.path, recipe.stored.suffix()), 0o644, Content::Bytes(file))?;
     }
@@ -286,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamically_linked_init_is_refused() {
+    fn an_init_that_the_kernel_cannot_start_is_refused() {
         let (fake, tree) = fixture();
         let mut elf = vec![0u8; 64 + 56];
         elf[..8].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0]);
@@ -305,7 +321,14 @@ mod tests {
             firmware: None,
             level: 1,
         };
-        assert!(matches!(pack(&recipe, &fake.path().join("out")), Err(PackError::Dynamic(_))));
+        let out = fake.path().join("out");
+        assert!(matches!(pack(&recipe, &out), Err(PackError::Dynamic(_))));
+        // Static, and for arm64, where the modules are for x86-64.
+        (elf[64], elf[18]) = (1, 183);
+        fs::write(&init, &elf).unwrap();
+        let modules = BTreeSet::from(["a".to_owned()]);
+        let said = pack(&Recipe { modules: &modules, ..recipe }, &out).unwrap_err().to_string();
+        assert!(said.contains("is for arm64") && said.ends_with("give the agent for x86-64"), "{said}");
         assert!(!fake.path().join("out").exists());
     }
 }

@@ -432,7 +432,7 @@ mod tests {
         let stub = uki::tests::stub(&[".text", ".sbat"]);
         let parts = uki::Parts {
             stub: &stub,
-            kernel: &[7; 100],
+            kernel: &uki::tests::kernel(),
             initramfs: &initramfs,
             command_line: "quiet landfall.x=1",
             os_release: "NAME=x",

@@ -1,11 +1,12 @@
 //! A boot medium: an ISO 9660 image with the kernel and the boot image that BIOS and UEFI start from a CD, a BMC's virtual CD, or a USB
-//! stick that it is copied to.
+//! stick that it is copied to. With a kernel for arm64, whose firmware is UEFI alone, it is for arm64 machines.
 //!
 //! GRUB starts the kernel; `xorriso` writes the file, as `grub-mkrescue` has it do. The same input gives the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::arch::Arch;
 use crate::disk::tools::{ToolError, run};
 use crate::output::{AtomicFile, OutputError, Scratch};
 
@@ -34,7 +35,7 @@ pub struct Recipe<'a> {
     pub initramfs: &'a Path,
     /// The kernel's command line: one line, without what GRUB would interpret.
     pub command_line: &'a str,
-    /// GRUB's platform directories (i386-pc, x86_64-efi).
+    /// GRUB's platform directories (i386-pc and x86_64-efi, or arm64-efi).
     pub grub: &'a Path,
 }
 
@@ -45,6 +46,9 @@ pub enum IsoError {
     /// The command line cannot stand in GRUB's menu.
     #[error("the command line has {0:?}, which GRUB would interpret; leave it out")]
     CommandLine(char),
+    /// GRUB would not start it, or its processor is not known.
+    #[error("{0} is no kernel for x86-64 or arm64; one that is compressed with gzip must be unpacked")]
+    Kernel(PathBuf),
     /// grub-mkimage, mtools or xorriso failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
@@ -83,6 +87,12 @@ pub fn build(recipe: &Recipe<'_>, output: &Path) -> Result<u64, IsoError> {
     for (from, to) in [(recipe.kernel, "vmlinuz"), (recipe.initramfs, "initramfs")] {
         place("copy", from, fs::copy(from, tree.join("landfall").join(to)).map(drop))?;
     }
+    let kernel = fs::read(recipe.kernel);
+    let kernel = kernel.map_err(|source| IsoError::File { doing: "read", path: recipe.kernel.to_owned(), source })?;
+    // GRUB starts a kernel for x86 that is no EFI program too: "HdrS" (Linux, Documentation/arch/x86/boot.rst).
+    let x86 = kernel.get(0x202..0x206) == Some(b"HdrS");
+    let arch = Arch::of_program(&kernel).or(x86.then_some(Arch::X86_64));
+    let arch = arch.ok_or_else(|| IsoError::Kernel(recipe.kernel.to_owned()))?;
     let menu = tree.join("boot/grub/grub.cfg");
     place("write", &menu, fs::write(&menu, menu_of(recipe.command_line)))?;
     // Read by GRUB's rescue parser. The volume is looked for by its name: of a CD, a stick and a virtual CD GRUB sees different disks.
@@ -100,39 +110,47 @@ pub fn build(recipe: &Recipe<'_>, output: &Path) -> Result<u64, IsoError> {
         args.extend(MODULES.iter().chain(own).map(Into::into));
         run("grub-mkimage", args)
     };
-    grub("i386-pc-eltorito", "i386-pc", &tree.join("boot/grub/eltorito.img"), BIOS_MODULES)?;
-    let (efi, esp) = (stage.path().join("BOOTX64.EFI"), tree.join("boot/grub/efi.img"));
-    grub("x86_64-efi", "x86_64-efi", &efi, EFI_MODULES)?;
+    // UEFI 2.10, table 3.3: what firmware starts from a medium.
+    let (platform, name) = match arch {
+        Arch::X86_64 => ("x86_64-efi", "BOOTX64.EFI"),
+        Arch::Arm64 => ("arm64-efi", "BOOTAA64.EFI"),
+    };
+    let (efi, esp) = (stage.path().join(name), tree.join("boot/grub/efi.img"));
+    grub(platform, platform, &efi, EFI_MODULES)?;
+    let boot_sector = recipe.grub.join("i386-pc/boot_hybrid.img");
+    let boot_sector = (arch == Arch::X86_64).then_some(boot_sector.as_path());
+    if boot_sector.is_some() {
+        grub("i386-pc-eltorito", "i386-pc", &tree.join("boot/grub/eltorito.img"), BIOS_MODULES)?;
+    }
     place("make", &esp, fs::File::create(&esp).and_then(|file| file.set_len(ESP_KIB << 10)))?;
     let (esp, efi) = (esp.display().to_string(), efi.display().to_string());
     run("mformat", ["-i", &esp, "-f", &ESP_KIB.to_string(), "-N", ESP_SERIAL, "-v", "ESP", "::"])?;
     run("mmd", ["-i", &esp, "::EFI", "::EFI/BOOT"])?;
-    run("mcopy", ["-i", &esp, &efi, "::EFI/BOOT/BOOTX64.EFI"])?;
+    run("mcopy", ["-i", &esp, &efi, &format!("::EFI/BOOT/{name}")])?;
 
     let path = file.temporary().to_owned();
-    run("xorriso", xorriso(&tree, &path, &recipe.grub.join("i386-pc/boot_hybrid.img")))?;
+    run("xorriso", xorriso(&tree, &path, boot_sector))?;
     let opened = file.file().and_then(|file| file.metadata());
     let bytes = opened.map_err(|source| IsoError::File { doing: "read", path, source })?.len();
     file.commit()?;
     Ok(bytes)
 }
 
-/// El Torito for a CD on BIOS (GRUB) and UEFI (the EFI system partition); a boot sector and GPT for the same file on a stick.
-fn xorriso(tree: &Path, output: &Path, boot_sector: &Path) -> Vec<std::ffi::OsString> {
+/// El Torito for a CD on BIOS (GRUB) and UEFI (the EFI system partition); a boot sector and GPT for the same file on a stick. Without
+/// a boot sector BIOS is left out.
+fn xorriso(tree: &Path, output: &Path, boot_sector: Option<&Path>) -> Vec<std::ffi::OsString> {
     let modified = format!("--modification-date={DATE}");
     let mut args: Vec<std::ffi::OsString> = Vec::new();
     let mut add =
         |words: &[&dyn AsRef<std::ffi::OsStr>]| args.extend(words.iter().map(|word| word.as_ref().to_owned()));
     add(&[&"-as", &"mkisofs", &"-quiet", &"-o", &output, &"-V", &LABEL, &"-r", &"-J"]);
     add(&[&modified, &"--set_all_file_dates", &DATE, &"--gpt_disk_guid", &DISK_GUID]);
-    add(&[&"-b", &"boot/grub/eltorito.img", &"-no-emul-boot", &"-boot-load-size", &"4", &"-boot-info-table"]);
-    add(&[
-        &"--grub2-boot-info", &"--grub2-mbr", &boot_sector, &"--protective-msdos-label", &"-partition_cyl_align",
-        &"off",
-    ]);
-    add(&[
-        &"-eltorito-alt-boot", &"-e", &"boot/grub/efi.img", &"-no-emul-boot", &"-efi-boot-part", &"--efi-boot-image",
-    ]);
+    if let Some(boot_sector) = boot_sector {
+        add(&[&"-b", &"boot/grub/eltorito.img", &"-no-emul-boot", &"-boot-load-size", &"4", &"-boot-info-table"]);
+        add(&[&"--grub2-boot-info", &"--grub2-mbr", &boot_sector, &"-eltorito-alt-boot"]);
+    }
+    add(&[&"--protective-msdos-label", &"-partition_cyl_align", &"off"]);
+    add(&[&"-e", &"boot/grub/efi.img", &"-no-emul-boot", &"-efi-boot-part", &"--efi-boot-image"]);
     add(&[&tree]);
     args
 }
@@ -161,7 +179,9 @@ mod tests {
             return None;
         }
         let parts = ["kernel", "initramfs"].map(|name| directory.join(name));
-        parts.iter().for_each(|path| fs::write(path, path.display().to_string()).unwrap());
+        let mut kernel = vec![0; 0x202];
+        kernel.extend(b"HdrS");
+        fs::write(&parts[0], kernel).unwrap();
         fs::write(&parts[1], Archive::new().write_to(Vec::new()).unwrap()).unwrap();
         Some(parts)
     }
@@ -210,14 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_part_leaves_no_output() {
+    fn a_missing_or_wrong_part_leaves_no_output() {
         let directory = tempfile::tempdir().unwrap();
-        let Some([kernel, _]) = made_of(directory.path()) else { return };
+        let Some([kernel, initramfs]) = made_of(directory.path()) else { return };
         let missing = directory.path().join("missing");
         let recipe =
             Recipe { kernel: &kernel, initramfs: &missing, command_line: "", grub: Path::new("/usr/lib/grub") };
         let error = build(&recipe, &directory.path().join("out.iso")).unwrap_err();
         assert!(error.to_string().contains("cannot copy") && error.to_string().contains("missing"), "{error}");
+        // The boot image in the kernel's place.
+        let recipe = Recipe { kernel: &initramfs, initramfs: &initramfs, ..recipe };
+        let error = build(&recipe, &directory.path().join("out.iso")).unwrap_err();
+        assert!(matches!(&error, IsoError::Kernel(path) if *path == initramfs), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

@@ -14,6 +14,7 @@
 //!
 //! [`inspect`] reads any of them and shows what it contains.
 
+pub mod arch;
 pub mod cpio;
 pub mod digest;
 pub mod disk;

@@ -43,7 +43,7 @@ enum Command {
     ///
     /// A program that is signed already gets one signature more.
     Sign(SignArgs),
-    /// Make a boot medium: an ISO that BIOS and UEFI start from a CD, a BMC's virtual CD or a USB stick
+    /// Make a boot medium: an ISO that BIOS and UEFI start from a CD, a BMC's virtual CD or a USB stick; for arm64 UEFI alone
     ///
     /// It is the same for every machine, so its command line holds no token: the agent asks the coordinator for one.
     Iso(IsoArgs),
@@ -92,7 +92,7 @@ struct InitramfsArgs {
     /// Output file for the boot image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Where to copy the kernel itself
+    /// Where to copy the kernel itself; decompressed, if the package has it compressed
     #[arg(long, value_name = "FILE")]
     kernel_out: Option<PathBuf>,
     /// Report as JSON
@@ -111,7 +111,7 @@ struct IsoArgs {
     /// The kernel's command line, with landfall.coordinator and landfall.ca
     #[arg(long, value_name = "TEXT")]
     command_line: String,
-    /// GRUB's platform directories (i386-pc, x86_64-efi)
+    /// GRUB's platform directories (i386-pc and x86_64-efi; for a kernel of arm64 arm64-efi)
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/grub")]
     grub: PathBuf,
     /// Output file
@@ -327,8 +327,7 @@ fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
     };
     let packed = initramfs::pack(&recipe, &args.output)?;
     if let Some(path) = &args.kernel_out {
-        let kernel = fs::read(&tree.vmlinuz).with_context(|| format!("cannot read {}", tree.vmlinuz.display()))?;
-        output::write_file(path, &kernel)?;
+        output::write_file(path, &tree.read_kernel()?)?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&packed)?);

@@ -4,6 +4,7 @@
 pub(crate) const SECTION_HEADER: usize = 40;
 
 // Offsets from the signature ("COFF File Header", "Optional Header").
+pub(crate) const MACHINE: usize = 4;
 pub(crate) const SECTIONS: usize = 6;
 pub(crate) const SYMBOLS: usize = 12;
 pub(crate) const OPTIONAL_SIZE: usize = 20;
@@ -31,11 +32,11 @@ impl Headers {
     /// Of a program of 64 bits; `None` for anything else.
     pub(crate) fn read(file: &[u8]) -> Option<Self> {
         let at = word(file, 0x3c)? as usize;
-        let half = |offset: usize| Some(u16::from_le_bytes(file.get(at + offset..at + offset + 2)?.try_into().ok()?));
-        if file.get(at..at + 4)? != b"PE\0\0" || half(OPTIONAL)? != 0x20b {
+        if file.get(at..at + 4)? != b"PE\0\0" || half(file, at + OPTIONAL)? != 0x20b {
             return None;
         }
-        Some(Self { at, table: at + OPTIONAL + usize::from(half(OPTIONAL_SIZE)?), sections: half(SECTIONS)?.into() })
+        let table = at + OPTIONAL + usize::from(half(file, at + OPTIONAL_SIZE)?);
+        Some(Self { at, table, sections: half(file, at + SECTIONS)?.into() })
     }
 
     /// Name, place and size in the file of each section, and its size in memory; `None` for one that is cut off.
@@ -54,6 +55,11 @@ impl Headers {
         word(file, self.at + DIRECTORIES).is_some_and(|directories| directories > 4)
             && word(file, self.at + CERTIFICATES + 4).is_some_and(|bytes| bytes > 0)
     }
+}
+
+/// Two bytes; `None` beyond the end.
+pub(crate) fn half(file: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(file.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
 /// Four bytes; `None` beyond the end.

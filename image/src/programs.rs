@@ -21,9 +21,9 @@ pub(crate) struct UkiArgs {
     /// The kernel's command line, for a machine that is not given another by a coordinator
     #[arg(long, value_name = "TEXT", default_value = "")]
     command_line: String,
-    /// systemd's stub (Debian's package systemd-boot-efi)
-    #[arg(long, value_name = "FILE", default_value = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub")]
-    stub: PathBuf,
+    /// systemd's stub (Debian's package systemd-boot-efi); by default the one for the kernel's processor in /usr/lib/systemd/boot/efi
+    #[arg(long, value_name = "FILE")]
+    stub: Option<PathBuf>,
     /// The RSA key for Secure Boot, PEM, without a passphrase
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
@@ -65,7 +65,9 @@ pub(crate) fn unified(args: &UkiArgs) -> anyhow::Result<()> {
         (Some(key), Some(certificate)) => Some(signing_key(key, certificate)?),
         _ => None,
     };
-    let (stub, kernel, initramfs) = (read(&args.stub)?, read(&args.kernel)?, read(&args.initramfs)?);
+    let (kernel, initramfs) = (read(&args.kernel)?, read(&args.initramfs)?);
+    let name = uki::processor_of(&kernel).with_context(|| args.kernel.display().to_string())?.stub();
+    let stub = read(&args.stub.clone().unwrap_or_else(|| Path::new("/usr/lib/systemd/boot/efi").join(name)))?;
     let os_release = format!("ID=landfall\nNAME=Landfall\nPRETTY_NAME=\"Landfall {}\"\n", env!("CARGO_PKG_VERSION"));
     let parts = uki::Parts {
         stub: &stub,

@@ -4,6 +4,7 @@
 //! It is the stub of systemd with more sections. What the stub does with them: systemd-stub(7). Own code, since object's writer moves
 //! sections that stand closer than the stub's own alignment, as they do in Debian 12's.
 
+use crate::arch::Arch;
 use crate::pe::{
     CERTIFICATES, CHECKSUM, DIRECTORIES, FILE_ALIGNMENT, Headers, SECTION_HEADER, SECTIONS, SIZE_OF_DATA,
     SIZE_OF_HEADERS, SIZE_OF_IMAGE, SYMBOLS, word,
@@ -20,7 +21,7 @@ const READABLE_DATA: u32 = 0x4000_0040;
 /// What a UKI is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
-    /// `linuxx64.efi.stub` of systemd 250 or newer.
+    /// systemd's stub, of 250 or newer: [`Arch::stub`].
     pub stub: &'a [u8],
     /// The kernel.
     pub kernel: &'a [u8],
@@ -33,11 +34,20 @@ pub struct Parts<'a> {
 }
 
 /// Why there is no UKI.
+#[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum UkiError {
     /// The stub is no EFI program of 64 bits.
-    #[error("the stub is not valid: {0}; it is linuxx64.efi.stub of systemd (Debian's package systemd-boot-efi)")]
+    #[error(
+        "the stub is not valid: {0}; it is linuxx64.efi.stub or linuxaa64.efi.stub of systemd (Debian's package systemd-boot-efi)"
+    )]
     Stub(&'static str),
+    /// The stub could not start it.
+    #[error("the kernel is no EFI program for x86-64 or arm64{}", if *compressed { ", but a gzip file; unpack it" } else { "" })]
+    Kernel { compressed: bool },
+    /// Nor one for another processor.
+    #[error("the kernel is for {kernel}, and the stub for {stub}; give {} as the stub", kernel.stub())]
+    Processor { kernel: Arch, stub: Arch },
     /// A UKI that is made into another would start its own kernel.
     #[error("the stub has a section {0} already: it is a UKI; give the stub that it was made of")]
     IsUki(String),
@@ -47,6 +57,16 @@ pub enum UkiError {
     /// Beyond 32 bits.
     #[error("the kernel and the initramfs are too large: a UKI has less than 4 GiB")]
     TooLarge,
+}
+
+/// The processor that a kernel is for.
+///
+/// # Errors
+/// [`UkiError::Kernel`]: no stub starts it.
+pub fn processor_of(kernel: &[u8]) -> Result<Arch, UkiError> {
+    // RFC 1952, 2.3.1.
+    let compressed = kernel.starts_with(&[0x1f, 0x8b]);
+    Arch::of_program(kernel).ok_or(UkiError::Kernel { compressed })
 }
 
 /// Makes the UKI.
@@ -60,6 +80,11 @@ pub fn build(parts: &Parts<'_>) -> Result<Vec<u8>, UkiError> {
     }
     let padded = format!("{line:<COMMAND_LINE$}");
     let mut out = Image::of_stub(parts.stub)?;
+    let stub = Arch::of_program(parts.stub).ok_or(UkiError::Stub("it is for another processor"))?;
+    let kernel = processor_of(parts.kernel)?;
+    if kernel != stub {
+        return Err(UkiError::Processor { kernel, stub });
+    }
     for (name, bytes) in [
         (".osrel", parts.os_release.as_bytes()),
         (".cmdline", padded.as_bytes()),
@@ -187,15 +212,22 @@ pub(crate) mod tests {
         file
     }
 
-    fn parts(stub: &[u8]) -> Parts<'_> {
-        let (kernel, initramfs) = (&[7; 5000], &[9; 1]);
-        Parts { stub, kernel, initramfs, command_line: "quiet landfall.x=1", os_release: "NAME=Landfall\n" }
+    /// Of 5000 bytes.
+    pub(crate) fn kernel() -> Vec<u8> {
+        let mut kernel = stub(&[".text"]);
+        kernel.truncate(0x600);
+        kernel.resize(5000, 7);
+        kernel
+    }
+
+    fn parts<'a>(stub: &'a [u8], kernel: &'a [u8]) -> Parts<'a> {
+        Parts { stub, kernel, initramfs: &[9; 1], command_line: "quiet landfall.x=1", os_release: "NAME=Landfall\n" }
     }
 
     #[test]
     fn each_part_is_a_section_beyond_those_of_the_stub() {
-        let stub = stub(&[".text", ".sbat"]);
-        let made = build(&parts(&stub)).unwrap();
+        let (stub, kernel) = (stub(&[".text", ".sbat"]), kernel());
+        let made = build(&parts(&stub, &kernel)).unwrap();
         let image = PeFile64::parse(&*made).unwrap();
         let sections: Vec<_> =
             image.sections().map(|s| (s.name().unwrap().to_owned(), s.address(), s.size())).collect();
@@ -207,7 +239,7 @@ pub(crate) mod tests {
         }
         let content = |name: &str| image.section_by_name(name).unwrap().data().unwrap().to_vec();
         assert!(content(".cmdline").starts_with(b"quiet landfall.x=1  ") && content(".cmdline").ends_with(b"  "));
-        assert_eq!((content(".linux"), content(".initrd")), (vec![7; 5000], vec![9]));
+        assert_eq!((content(".linux"), content(".initrd")), (kernel, vec![9]));
         assert_eq!(image.nt_headers().optional_header.size_of_image.get(object::LittleEndian), 0x7000);
         assert_eq!(made.len() % 512, 0);
         assert!(!made.windows(7).any(|bytes| bytes == b"symbols"));
@@ -215,8 +247,8 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_stub_is_refused() {
-        let good = stub(&[".text"]);
-        let fails = |stub: &[u8]| build(&parts(stub)).unwrap_err().to_string();
+        let (good, kernel) = (stub(&[".text"]), kernel());
+        let fails = |stub: &[u8]| build(&parts(stub, &kernel)).unwrap_err().to_string();
         assert!(fails(b"").contains("headers are missing"));
         assert!(fails(&stub(&[".text", ".linux"])).contains("already"));
         assert!(fails(&good[..0x500]).contains("cut off"));
@@ -226,12 +258,32 @@ pub(crate) mod tests {
             for value in [0, 0x7f, 0xff] {
                 let mut wrong = good.clone();
                 wrong[at] = value;
-                drop(build(&parts(&wrong)));
+                drop(build(&parts(&wrong, &kernel)));
             }
-            drop(build(&parts(&good[..at])));
+            drop(build(&parts(&good[..at], &kernel)));
         }
-        let line = |command_line: &str| build(&Parts { command_line, ..parts(&good) });
+        let line = |command_line: &str| build(&Parts { command_line, ..parts(&good, &kernel) });
         assert!(line(&"x".repeat(COMMAND_LINE)).is_ok());
         assert!(line(&"x".repeat(COMMAND_LINE + 1)).is_err() && line("a\nb").is_err());
+    }
+
+    #[test]
+    fn stub_and_kernel_are_for_one_processor() {
+        let (x86, kernel) = (stub(&[".text"]), kernel());
+        let for_arm64 = |mut program: Vec<u8>| {
+            program[0x84..0x86].copy_from_slice(&[0x64, 0xaa]);
+            program
+        };
+        let (arm64, arm64_kernel) = (for_arm64(x86.clone()), for_arm64(kernel.clone()));
+        let made = |stub, kernel| build(&parts(stub, kernel)).map_err(|error| error.to_string());
+        assert!(made(&arm64, &arm64_kernel).is_ok());
+        for (stub, kernel, said) in [
+            (&x86, &arm64_kernel[..], "give linuxaa64.efi.stub as the stub"),
+            (&arm64, &kernel[..], "give linuxx64.efi.stub as the stub"),
+            (&arm64, b"\x1f\x8b\x08", "a gzip file; unpack it"),
+            (&arm64, b"kernel", "no EFI program"),
+        ] {
+            assert!(made(stub, kernel).unwrap_err().contains(said), "{said}");
+        }
     }
 }

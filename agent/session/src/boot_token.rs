@@ -29,7 +29,11 @@ pub enum BootToken {
 pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Result<BootToken, Problem> {
     let uuid = uuid.map(|uuid| format!("&uuid={uuid}")).unwrap_or_default();
     let url = format!("{target}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
-    let answer = https_client(target.pins())?.get(&url).send().await.map_err(|e| unreachable(&url, &e).problem)?;
+    let answer = https_client(target.pins(), target.proxy())?
+        .get(&url)
+        .send()
+        .await
+        .map_err(|e| unreachable(&url, &e).problem)?;
     let status = answer.status();
     let text = answer.text().await.map_err(|e| unreachable(&url, &e).problem)?;
     Ok(match status {

@@ -18,7 +18,8 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::error::Step;
+use crate::error::{ProxyError, Step};
+use crate::proxy::{self, authority};
 use crate::surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
 use crate::{ConnectError, Credentials, Target, Validity, backoff};
 
@@ -26,6 +27,8 @@ use crate::{ConnectError, Credentials, Target, Validity, backoff};
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 /// TCP connect, an address.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A proxy's connection to the coordinator, with the proxy's own look-up of its name.
+const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
 /// Addresses of one name that are tried.
@@ -87,15 +90,36 @@ async fn dial(
     let config = landfall_pin::client_config(target.pins(), validity, credentials.map(Credentials::parts), &[b"h2"])
         .map_err(ConnectError::Credentials)?;
     let connector = TlsConnector::from(Arc::new(config));
+    let (tcp, address) = match target.proxy() {
+        None => first_hop(target).await?,
+        Some(proxy) => {
+            by_proxy(target).await.map_err(|source| ConnectError::Proxy { proxy: proxy.to_string(), source })?
+        }
+    };
+    handshake(&connector, target, address, tcp).await.map(|stream| (stream, address))
+}
+
+/// A connection to the coordinator's TLS port that the proxy made.
+async fn by_proxy(target: &Target) -> Result<(TcpStream, SocketAddr), ProxyError> {
+    let (mut tcp, address) = first_hop(target).await.map_err(|error| ProxyError::Unreachable(Box::new(error)))?;
+    let to = authority(target.host(), target.port());
+    match timeout(PROXY_LIMIT, proxy::connect(&mut tcp, &to)).await {
+        Ok(connected) => connected.map(|()| (tcp, address)),
+        Err(_) => Err(ProxyError::Late(PROXY_LIMIT.as_secs())),
+    }
+}
+
+/// A connection to the first address of the coordinator, or of the proxy, that takes one.
+async fn first_hop(target: &Target) -> Result<(TcpStream, SocketAddr), ConnectError> {
     let mut last = None;
     for address in resolve(target).await? {
         match tcp(address).await {
-            Ok(tcp) => return handshake(&connector, target, address, tcp).await.map(|stream| (stream, address)),
+            Ok(tcp) => return Ok((tcp, address)),
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| ConnectError::NameNotResolvable {
-        host: target.host().to_owned(),
+        host: target.first_hop().0.to_owned(),
         source: "the name exists but has no address".into(),
     }))
 }
@@ -136,11 +160,12 @@ async fn handshake(
 }
 
 async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
-    if let Ok(ip) = target.host().parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, target.port())]);
+    let (host, port) = target.first_hop();
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| ConnectError::NameNotResolvable {
-        host: target.host().to_owned(),
+        host: host.to_owned(),
         source,
     };
     let builder = if target.nameservers().is_empty() {
@@ -150,11 +175,9 @@ async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         TokioResolver::builder_with_config(ResolverConfig::from_name_servers(servers), TokioRuntimeProvider::default())
     };
     let resolver = builder.build().map_err(|e| failed(e.into()))?;
-    match timeout(RESOLVE_LIMIT, resolver.lookup_ip(target.host())).await {
-        Ok(Ok(found)) => Ok(found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, target.port())).collect()),
+    match timeout(RESOLVE_LIMIT, resolver.lookup_ip(host)).await {
+        Ok(Ok(found)) => Ok(found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, port)).collect()),
         Ok(Err(error)) => Err(failed(error.into())),
-        Err(_) => {
-            Err(ConnectError::Timeout { step: Step::Resolve, address: target.host().to_owned(), limit: RESOLVE_LIMIT })
-        }
+        Err(_) => Err(ConnectError::Timeout { step: Step::Resolve, address: host.to_owned(), limit: RESOLVE_LIMIT }),
     }
 }

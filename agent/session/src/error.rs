@@ -13,7 +13,7 @@ use crate::PinMismatch;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The name has no address.
-    #[error("cannot resolve the coordinator's name {host}")]
+    #[error("cannot resolve the name {host}")]
     NameNotResolvable { host: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// No process listens there.
     #[error("{address} refuses the connection")]
@@ -39,9 +39,33 @@ pub enum ConnectError {
     /// TLS works, HTTP/2 does not.
     #[error("the server at {address} does not speak HTTP/2")]
     Http2 { address: SocketAddr, source: Option<tonic::transport::Error> },
+    /// The proxy on the way does not connect to the coordinator.
+    #[error("the proxy {proxy} is no way to the coordinator: {source}")]
+    Proxy { proxy: String, source: ProxyError },
     /// The agent's own key or certificate cannot be used.
     #[error("this agent's key or certificate cannot be used")]
     Credentials(#[source] rustls::Error),
+}
+
+/// Why a proxy is no way to the coordinator.
+#[allow(missing_docs, reason = "each message says what its fields are")]
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// It cannot be reached itself.
+    #[error(transparent)]
+    Unreachable(Box<ConnectError>),
+    /// It answers that it does not connect.
+    #[error("it answers {status} {reason}")]
+    Refused { status: u16, reason: String },
+    /// It is none, or speaks another protocol.
+    #[error("its answer is not one of HTTP")]
+    NotHttp,
+    /// It says nothing.
+    #[error("the connection to it broke")]
+    Broken(#[source] io::Error),
+    /// It took too long.
+    #[error("it did not connect in {0} s")]
+    Late(u64),
 }
 
 /// A step of a connection.
@@ -148,9 +172,21 @@ impl ConnectError {
             Self::CredentialsRefused { .. } | Self::Credentials(_) => {
                 (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine".to_owned())
             }
+            Self::Proxy { source: ProxyError::Refused { status: 407, .. }, .. } => (
+                ErrorCode::SourceUnreachable,
+                "have the proxy let this machine through without a password: the agent has none".to_owned(),
+            ),
+            Self::Proxy { source: ProxyError::Refused { .. } | ProxyError::Late(_), .. } => (
+                ErrorCode::SourceUnreachable,
+                "permit CONNECT to the coordinator's TLS port on the proxy, and check that the proxy reaches it".to_owned(),
+            ),
+            Self::Proxy { .. } => (
+                ErrorCode::SourceUnreachable,
+                "check landfall.proxy=, and that the proxy runs and can be reached from this machine".to_owned(),
+            ),
             Self::Tls { .. } | Self::Http2 { .. } => (
                 ErrorCode::SourceUnreachable,
-                "check that the port belongs to landfall-coordinator, without a proxy in between".to_owned(),
+                "check that the port belongs to landfall-coordinator, and that nothing in between opens TLS".to_owned(),
             ),
         };
         Problem::new(code, self.to_string()).caused_by(self).hint(hint).at(target.to_string())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use landfall_api::{ErrorCode, Pin, Problem, SecretText, message::PhoneHomeReport};
 use landfall_pin::{client_config, rustls_error};
 
-use crate::{PinMismatch, Validity};
+use crate::{PinMismatch, Proxy, Validity};
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -26,19 +26,22 @@ pub struct PhoneHomeError {
 
 /// An HTTPS client that trusts only servers with a certificate from a pinned CA, for the coordinator's fixed logical
 /// name, with any host in the URL. Dates of certificates are ignored: an installed system may not know the time before it
-/// has reached a time server. No proxy, no redirect, bounded times.
+/// has reached a time server. The environment's proxies are not used; no redirect, bounded times.
 ///
 /// # Errors
 /// A [`Problem`] if the system's resolver configuration cannot be read.
-pub fn https_client(pins: &[Pin]) -> Result<reqwest::Client, Problem> {
+pub fn https_client(pins: &[Pin], proxy: Option<&Proxy>) -> Result<reqwest::Client, Problem> {
     let internal = |error: &dyn std::error::Error| {
         Problem::new(ErrorCode::Internal, "cannot set up the HTTPS client").caused_by(error).hint(format!("{error}"))
     };
     let config = client_config(pins, Validity::AnyTime, None, &[b"h2", b"http/1.1"]).map_err(|e| internal(&e))?;
-    reqwest::Client::builder()
+    let mut builder = reqwest::Client::builder().no_proxy();
+    if let Some(proxy) = proxy {
+        builder = builder.proxy(reqwest::Proxy::all(proxy.to_string()).map_err(|e| internal(&e))?);
+    }
+    builder
         .tls_backend_preconfigured(config)
         .hickory_dns(true)
-        .no_proxy()
         .https_only(true)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_LIMIT)
@@ -139,7 +142,7 @@ mod tests {
         for (from, to) in [(2001, 2002), (2120, 2121)] {
             let (address, pin) = coordinator(from, to).await;
             let url = format!("https://{address}/phone-home");
-            let client = https_client(&[pin]).unwrap();
+            let client = https_client(&[pin], None).unwrap();
             phone_home(&client, &url, &SecretText::new("t"), &PhoneHomeReport::default()).await.expect("its report");
         }
     }
@@ -147,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn another_authority_is_refused_at_any_date() {
         let (address, _) = coordinator(2001, 2120).await;
-        let client = https_client(&[pin_of_spki(b"another")]).unwrap();
+        let client = https_client(&[pin_of_spki(b"another")], None).unwrap();
         let url = format!("https://{address}/phone-home");
         let refused = phone_home(&client, &url, &SecretText::new("t"), &PhoneHomeReport::default()).await.unwrap_err();
         assert_eq!(refused.problem.code, ErrorCode::Unauthenticated);

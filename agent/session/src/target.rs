@@ -6,6 +6,9 @@ use http::Uri;
 
 use landfall_api::Pin;
 
+use crate::Proxy;
+use crate::proxy::authority;
+
 /// The coordinator's TLS port and the pins of its CA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -13,6 +16,7 @@ pub struct Target {
     port: u16,
     pins: Vec<Pin>,
     nameservers: Vec<IpAddr>,
+    proxy: Option<Proxy>,
 }
 
 /// A target that cannot be used.
@@ -52,13 +56,27 @@ impl Target {
             return Err(TargetError::NoPin);
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port, pins, nameservers: Vec::new() })
+        Ok(Self { host, port, pins, nameservers: Vec::new(), proxy: None })
     }
     /// Asks these servers for names, in place of those in `/etc/resolv.conf` (a boot image has none).
     #[must_use]
     pub fn with_nameservers(mut self, nameservers: Vec<IpAddr>) -> Self {
         self.nameservers = nameservers;
         self
+    }
+    /// Has this proxy connect to it, which then also asks for its name.
+    #[must_use]
+    pub fn with_proxy(mut self, proxy: Option<Proxy>) -> Self {
+        self.proxy = proxy;
+        self
+    }
+    /// The proxy on the way.
+    pub const fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+    /// Host and port that this machine itself connects to.
+    pub fn first_hop(&self) -> (&str, u16) {
+        self.proxy.as_ref().map_or((&self.host, self.port), |proxy| (proxy.host(), proxy.port()))
     }
     /// An IP address (without brackets) or a name.
     pub fn host(&self) -> &str {
@@ -80,11 +98,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "https://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "https://{}:{}", self.host, self.port)
-        }
+        write!(f, "https://{}", authority(&self.host, self.port))
     }
 }
 

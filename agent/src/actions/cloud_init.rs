@@ -9,7 +9,7 @@ use super::Machine;
 use super::installed_root::{InstalledRoot, io, may_act};
 use crate::rootfs::Tree;
 use crate::runner::{Failure, Job};
-use crate::{installed, phone_home};
+use crate::{installed, phone_home, proxy};
 
 /// A path in every directory that is written to.
 const PATHS: [&str; 5] = [SEED_MARK, installed::CONFIG, installed::BINARY, installed::UNIT, installed::WANTS];
@@ -69,6 +69,7 @@ impl Installed<'_> {
             url: spec.url.clone(),
             bearer_token: spec.bearer_token.expose().to_owned(),
             ca_pins: spec.ca_pins.iter().map(ToString::to_string).collect(),
+            proxy: proxy::get().map(ToString::to_string),
         };
         let own = |source: std::io::Error| io(&OwnBinary(source), self.device);
         let config = serde_json::to_vec_pretty(&config).map_err(|e| own(e.into()))?;

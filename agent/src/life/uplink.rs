@@ -43,15 +43,17 @@ impl Life {
     async fn elect(&self, network: &Network, unreached: &mut Unreached) -> Uplink {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut said = None;
+        let by = self.target.proxy().map(|proxy| format!(" by the proxy {proxy}")).unwrap_or_default();
         self.board.change(|status| {
             status.coordinator = self.target.to_string();
             status.port = "looking for a port that reaches the coordinator".to_owned();
             status.connection = String::new();
         });
         loop {
-            match network.elect(self.target.host(), self.target.port(), self.boot_port, PATIENCE).await {
+            let (host, port) = self.target.first_hop();
+            match network.elect(host, port, self.boot_port, PATIENCE).await {
                 Ok(uplink) => {
-                    tracing::info!("{} is reached over {} at {}", self.target, uplink.name, uplink.coordinator);
+                    tracing::info!("{} is reached{by} over {} at {}", self.target, uplink.name, uplink.coordinator);
                     self.board
                         .change(|status| (status.port, status.connection) = (uplink.to_string(), "reached".to_owned()));
                     return uplink;
@@ -62,7 +64,7 @@ impl Life {
                     // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
                         tracing::error!(
-                            "cannot reach the coordinator at {}: {}; the agent keeps trying",
+                            "cannot reach the coordinator at {}{by}: {}; the agent keeps trying",
                             self.target,
                             why.0.join("; ")
                         );

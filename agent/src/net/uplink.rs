@@ -223,7 +223,7 @@ async fn connect_one(device: &str, address: SocketAddr) -> Result<(), String> {
         // The connection itself is of no use: the session makes its own, over the routes set meanwhile.
         Ok(Ok(_stream)) => Ok(()),
         Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Err("connection refused; check that the coordinator runs there".into())
+            Err("connection refused; check that the coordinator, or the proxy to it, runs there".into())
         }
         Ok(Err(e)) => Err(e.to_string()),
         Err(_elapsed) => Err(format!("no answer in {} s; check routes and firewalls", CONNECT_LIMIT.as_secs())),

@@ -8,9 +8,11 @@ mod screen;
 mod spcr;
 mod watchdog;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
 use nix::sys::reboot::RebootMode;
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 
 use self::kmsg::KernelLog;
 use self::power::Before;
@@ -24,6 +26,19 @@ use crate::{drivers, efi, logging};
 
 /// A slow console has so long for the last lines before the machine goes down.
 const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// The machine's own PID namespace, as `/proc` shows it (Linux, include/linux/proc_ns.h, `PROC_PID_INIT_INO`).
+const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
+/// `RAMFS_MAGIC` (Linux, include/uapi/linux/magic.h).
+const RAMFS: FsType = FsType(0x8584_58f6);
+
+/// Whether this is the first process of the machine, not of a container. In the boot image `/proc` is not mounted yet; then its root, which
+/// is in memory, tells it from a container without one, whose root is a disk's or an overlay.
+pub(crate) fn is_machines() -> bool {
+    let in_memory = || statfs("/").is_ok_and(|root| matches!(root.filesystem_type(), RAMFS | TMPFS_MAGIC));
+    let namespace = || fs::metadata("/proc/self/ns/pid").map(|namespace| namespace.ino());
+    std::process::id() == 1 && namespace().map_or_else(|_| in_memory(), |number| number == MACHINES_NAMESPACE)
+}
 
 /// Boots the agent, and lives until the machine restarts.
 pub(crate) fn main() -> ! {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 use landfall_api::{Digest, ToolsManifest, message::ToolsLayer};
-use landfall_disk::{CancelFlag, ProvenFile, Unobserved, WriteError};
+use landfall_disk::{Access, CancelFlag, ProvenFile, Unobserved, WriteError};
 use landfall_proto::PROTOCOL;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -17,6 +17,7 @@ use super::loop_device::LoopDevice;
 use super::memory;
 use super::memory::TooLittle;
 use crate::drivers::{self, TOOLS_ROOT};
+use crate::proxy;
 
 /// Between looks whether another branch is done with fetching it.
 const POLL: Duration = Duration::from_millis(50);
@@ -123,8 +124,9 @@ fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> 
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file: File =
         memfd_create("landfall-tools", flags).map_err(kernel("make a file in memory for the tools layer"))?.into();
-    let mut source =
-        ProvenFile::open(&layer.url, layer.digest, u64::MAX, &Unobserved, cancel).map_err(LayerError::Fetch)?;
+    let access = Access { proxy: proxy::get().map(ToString::to_string), ..Access::default() };
+    let source = ProvenFile::open_by(&layer.url, &access, layer.digest, u64::MAX, &Unobserved, cancel);
+    let mut source = source.map_err(LayerError::Fetch)?;
     // A byte more shows that it is larger, and no more than that gets into memory.
     let copied = io::copy(&mut source.by_ref().take(layer.size_bytes.saturating_add(1)), &mut file);
     if let Some(failure) = source.into_failure() {

@@ -66,7 +66,7 @@ pub struct BootConfig {
     /// The tools layer of x86-64 machines. Absent: actions that need it are refused.
     #[serde(default)]
     pub tools: Option<PathBuf>,
-    /// The boot image of arm64 machines. Absent: they boot their own disks.
+    /// The boot image of arm64 machines. Without any: they boot their own disks.
     #[serde(default)]
     pub arm64: OtherImage,
     /// Directory that holds `undionly.kpxe`, `snponly.efi` and for arm64 `snponly-arm64.efi`. Default `/usr/lib/ipxe`,
@@ -76,21 +76,32 @@ pub struct BootConfig {
     /// Directory served under `/images/`. Absent: none is.
     #[serde(default)]
     pub images: Option<PathBuf>,
-    /// More words for the kernel's command line. Default `console=tty0 console=ttyS0,115200`.
+    /// More words for the kernel's command line on x86-64 machines. Default `console=tty0 console=ttyS0,115200`.
     #[serde(default = "default_kernel_args")]
     pub kernel_args: String,
 }
 
-/// The boot image of another architecture than x86-64, both files or neither; and its tools layer.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The boot image of another architecture than x86-64: kernel and initramfs, both or neither; its unified kernel image; its tools layer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OtherImage {
     /// The kernel, served as `/boot/kernel-arm64`.
     pub kernel: Option<PathBuf>,
     /// The initramfs with the agent, served as `/boot/initramfs-arm64`.
     pub initramfs: Option<PathBuf>,
+    /// The unified kernel image, for firmware that boots from HTTP without iPXE.
+    pub uki: Option<PathBuf>,
     /// The tools layer. Absent: actions that need it are refused.
     pub tools: Option<PathBuf>,
+    /// More words for the kernel's command line. Default `console=tty0 console=ttyAMA0,115200`: servers have Arm's PL011.
+    pub kernel_args: String,
+}
+
+impl Default for OtherImage {
+    fn default() -> Self {
+        let kernel_args = "console=tty0 console=ttyAMA0,115200".to_owned();
+        Self { kernel: None, initramfs: None, uki: None, tools: None, kernel_args }
+    }
 }
 
 fn default_bootloaders() -> PathBuf {

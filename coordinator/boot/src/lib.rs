@@ -141,11 +141,11 @@ impl BootReload {
     /// # Errors
     /// [`KernelArgsError`]; nothing is changed then.
     pub fn reload(&self, boot: &BootConfig, layers: Vec<Layer>, discovery: bool) -> Result<(), KernelArgsError> {
-        check_kernel_args(&boot.kernel_args)?;
+        check_kernel_args(boot)?;
         self.http.layers.put(layers);
         self.http.files.store(Arc::new(boot.clone()));
-        let kernel_args = boot.kernel_args.clone();
-        let agent = AgentBoot { kernel_args, ..AgentBoot::clone(&self.http.agent.load()) };
+        let (kernel_args, arm64_kernel_args) = (boot.kernel_args.clone(), boot.arm64.kernel_args.clone());
+        let agent = AgentBoot { kernel_args, arm64_kernel_args, ..AgentBoot::clone(&self.http.agent.load()) };
         self.http.agent.store(Arc::new(agent));
         if let Some(answered) = &self.discovery {
             answered.store(discovery, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl BootServices {
     /// # Errors
     /// [`BootError`] saying which service and why; nothing is left listening.
     pub async fn start(config: &Config, layers: Vec<Layer>, policy: Arc<dyn BootPolicy>) -> Result<Self, BootError> {
-        check_kernel_args(&config.boot.kernel_args)?;
+        check_kernel_args(&config.boot)?;
         let neighbours = Neighbours::default();
         let listen = config.http.listen;
         let listener = TcpListener::bind(listen).await.map_err(|source| BootError::HttpBind { listen, source })?;

@@ -49,6 +49,7 @@ pub fn router() -> Router {
         tls_url: "https://10.77.0.1:7443".into(),
         ca_pins: vec!["sha256:00".into()],
         kernel_args: "console=ttyS0".into(),
+        arm64_kernel_args: "console=ttyAMA0".into(),
     };
     routes(Arc::new(BootHttp {
         files: Arc::new(config("/nonexistent").boot).into(),

@@ -35,6 +35,7 @@ fuzz_target!(|data: &[u8]| {
         http_port: 7480,
         arm64: flags & 1 != 0,
         uki: flags & 8 != 0,
+        arm64_uki: flags & 16 != 0,
     };
     let network = Network {
         inside: server.address,

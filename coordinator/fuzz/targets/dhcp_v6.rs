@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
     let link = Link { own: OWN, prefix_length: 48 + flags % 17 };
     let addresses =
         Addresses { link, lease: std::time::Duration::from_secs(3600), dns: vec![OWN; usize::from(flags >> 6)] };
-    let server = BootServer { address: OWN, http_port: 7480, arm64: flags & 32 != 0, uki: true };
+    let server = BootServer { address: OWN, http_port: 7480, arm64: flags & 32 != 0, uki: true, arm64_uki: true };
     let full = Gives { id: vec![0, 3, 0, 1, 2, 0, 0, 0, 0, 1], server, addresses: Some(addresses) };
     let beside = Gives { addresses: None, ..full.clone() };
     while !input.0.is_empty() {

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 
 const MINIMAL: &str = r#"
@@ -87,10 +89,38 @@ fn what_cannot_work_is_refused_by_key() {
         ("[metrics]\nlisten = \"0.0.0.0:7443\"", "metrics.listen"),
         ("[log]\nfilter = \"a=b=c\"", "log.filter"),
         ("[boot.arm64]\nkernel = \"/k\"", "boot.arm64"),
+        ("[boot.arm64]\nkernel_args = \"a || b\"", "boot.arm64.kernel_args: contains"),
         ("[manifests]\nrescan = \"0s\"", "zero"),
     ] {
         let error = parse(&format!("{MINIMAL}\n{more}")).unwrap_err();
         assert!(error.contains(named), "{more}: {error}");
+    }
+}
+
+#[test]
+fn a_kernel_image_for_another_processor_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = vec![0; 0x40];
+    program[0x3c] = 0x40;
+    program.extend(b"PE\0\0\x64\xaa");
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(at("arm64.efi"), program).unwrap();
+    fs::write(at("file"), "kernel").unwrap();
+    let checked = |keys: &str| {
+        let text = format!(
+            "data_dir = \"/d\"\nadvertise = \"10.77.0.1\"\n[boot]\nkernel = \"{0}\"\ninitramfs = \"{0}\"\n{keys}\n[tftp]\nenabled = false\n",
+            at("file")
+        );
+        Config::parse(Path::new("c.toml"), &text).unwrap().check_files().map_err(|error| error.to_string())
+    };
+    let uki = |name: &str| format!("uki = \"{}\"", at(name));
+    assert_eq!(checked(&format!("[boot.arm64]\n{}", uki("arm64.efi"))), Ok(()));
+    for (keys, said) in [
+        (uki("arm64.efi"), "arm64.efi is for arm64, not for x86-64"),
+        (format!("[boot.arm64]\n{}", uki("file")), "is no program of UEFI for arm64"),
+        (uki("missing"), "is not a file; create it with landfall-image uki"),
+    ] {
+        assert!(checked(&keys).unwrap_err().contains(said), "{keys}");
     }
 }
 

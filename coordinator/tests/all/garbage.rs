@@ -159,7 +159,7 @@ async fn oversized_or_mistyped_requests_are_refused() {
     let script = site.script().await;
     let pins: Vec<Pin> = vec![word(&script, "landfall.ca=").parse().unwrap()];
     let server = word(&script, "landfall.coordinator=");
-    let client = https_client(&pins).unwrap();
+    let client = https_client(&pins, None).unwrap();
     let before = coordinator.memory("VmRSS");
     let call = |method: &str, kind: &'static str, body: Vec<u8>| {
         client.post(format!("{server}{AGENTS}/{method}")).header("content-type", kind).body(body).send()

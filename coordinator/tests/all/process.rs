@@ -140,7 +140,7 @@ async fn an_install_survives_a_killed_coordinator() {
 
     let ActionKind::CloudInit(seed) = &assignment.actions[1].kind else { panic!("a seed") };
     let unit = seed.phone_home.as_ref().unwrap();
-    let client = https_client(target.pins()).unwrap();
+    let client = https_client(target.pins(), None).unwrap();
     phone_home(&client, &unit.url, &unit.bearer_token, &PhoneHomeReport::default()).await.unwrap();
     let forged = SecretText::new(format!("{}.00", assignment.workflow_uid));
     assert!(!phone_home(&client, &unit.url, &forged, &PhoneHomeReport::default()).await.unwrap_err().retryable);

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, Read as _},
+};
 
 use super::compression::Compression;
 use super::modinfo::{self, ModInfoError, canonical};
@@ -93,6 +96,22 @@ impl KernelTree {
             modules.insert(name.clone(), Module { name, path, source, size, info });
         }
         Ok(Self { version, vmlinuz, modules, builtin, builtin_list, builtin_aliases, aliases })
+    }
+
+    /// The kernel as firmware and boot loaders start it: some packages have that of arm64 compressed.
+    ///
+    /// # Errors
+    /// It cannot be read or decompressed.
+    pub fn read_kernel(&self) -> Result<Vec<u8>, TreeError> {
+        let stored = read(&self.vmlinuz)?;
+        // RFC 1952, 2.3.1.
+        if !stored.starts_with(&[0x1f, 0x8b]) {
+            return Ok(stored);
+        }
+        let mut kernel = Vec::new();
+        let unpacked = flate2::read::MultiGzDecoder::new(&stored[..]).read_to_end(&mut kernel);
+        unpacked.map_err(|source| TreeError::Io { path: self.vmlinuz.clone(), source })?;
+        Ok(kernel)
     }
 
     /// Whether `name` (of a module or an exact alias) is compiled into the kernel.
@@ -214,7 +233,14 @@ mod tests {
         let fake = FakeTree::new("6.12").module("kernel/a.ko", "name=a\0");
         let beside = fake.path().join("lib/modules/6.12/vmlinuz");
         fs::rename(fake.path().join("boot/vmlinuz-6.12"), &beside).unwrap();
-        assert_eq!(KernelTree::open(fake.path(), None).unwrap().vmlinuz, beside);
+        let tree = KernelTree::open(fake.path(), None).unwrap();
+        assert_eq!((&tree.vmlinuz, tree.read_kernel().unwrap()), (&beside, b"kernel".to_vec()));
+        let mut packed = Vec::new();
+        flate2::read::GzEncoder::new(&b"unpacked"[..], flate2::Compression::fast()).read_to_end(&mut packed).unwrap();
+        fs::write(&beside, &packed).unwrap();
+        assert_eq!(tree.read_kernel().unwrap(), b"unpacked");
+        fs::write(&beside, &packed[..packed.len() / 2]).unwrap();
+        assert!(tree.read_kernel().unwrap_err().to_string().contains("lib/modules/6.12/vmlinuz"));
         fs::remove_file(&beside).unwrap();
         let error = KernelTree::open(fake.path(), None).unwrap_err().to_string();
         assert!(error.contains("boot/vmlinuz-6.12"), "{error}");

@@ -11,6 +11,7 @@ use landfall_api::{ToolsManifest, ToolsProgram};
 use super::elf;
 use super::elf::Elf;
 use super::packages::{Found, Packages, plain};
+use crate::arch::Arch;
 
 /// A part of a layer is missing or unusable.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -56,7 +57,7 @@ enum Content {
 /// The files of a layer, by path.
 pub(super) struct Contents<'a> {
     packages: &'a Packages,
-    architecture: &'static str,
+    architecture: Arch,
     files: BTreeMap<PathBuf, (Content, u32)>,
     programs: BTreeMap<String, ToolsProgram>,
     loader: bool,
@@ -76,8 +77,8 @@ impl<'a> Contents<'a> {
         Ok(contents)
     }
 
-    /// The processor that it is for, as Rust names it.
-    pub(super) const fn architecture(&self) -> &'static str {
+    /// The processor that it is for.
+    pub(super) const fn architecture(&self) -> Arch {
         self.architecture
     }
 
@@ -118,7 +119,7 @@ impl<'a> Contents<'a> {
 
     /// Adds a library by its name alone, with everything it needs.
     pub(super) fn add_library(&mut self, name: &str, needed_by: &str) -> Result<(), ContentsError> {
-        let triplet = format!("{}-linux-gnu", self.architecture);
+        let triplet = format!("{}-linux-gnu", self.architecture.as_str());
         let path = format!("usr/lib/{triplet}/{name}");
         if self.files.contains_key(Path::new(&path)) {
             return Ok(());

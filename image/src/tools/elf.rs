@@ -1,13 +1,15 @@
 //! What a program or library needs at run time, by its own dynamic section.
 
-use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, elf};
+
+use crate::arch::Arch;
 
 /// What an ELF file says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Elf {
-    /// The processor that it is for, as Rust names it; `None`: another than those that Landfall is built for.
-    pub(super) architecture: Option<&'static str>,
+    /// The processor that it is for; `None`: another than those that Landfall is built for.
+    pub(super) architecture: Option<Arch>,
     /// The loader that starts it; `None`: it is static, or a library.
     pub(super) loader: Option<String>,
     /// Libraries, by name.
@@ -24,11 +26,6 @@ pub(super) fn read(bytes: &[u8]) -> object::Result<Option<Elf>> {
     }
     let file = ElfFile64::<Endianness>::parse(bytes)?;
     let endian = file.endian();
-    let architecture = match file.elf_header().e_machine(endian) {
-        elf::EM_X86_64 => Some("x86_64"),
-        elf::EM_AARCH64 => Some("aarch64"),
-        _ => None,
-    };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut loader = None;
     for segment in file.elf_program_headers() {
@@ -37,7 +34,7 @@ pub(super) fn read(bytes: &[u8]) -> object::Result<Option<Elf>> {
     let dynamic = file.elf_dynamic_table()?;
     let needs = dynamic.iter().filter(|entry| entry.tag == elf::DT_NEEDED);
     let needs = needs.map(|entry| dynamic.string(entry).map(text)).collect::<object::Result<_>>()?;
-    Ok(Some(Elf { architecture, loader, needs }))
+    Ok(Some(Elf { architecture: Arch::of_elf(bytes), loader, needs }))
 }
 
 #[cfg(test)]

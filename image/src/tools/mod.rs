@@ -167,7 +167,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
         contents.bytes(&format!("{base}/{name}"), text.into());
     }
     let manifest = ToolsManifest {
-        architecture: contents.architecture().to_owned(),
+        architecture: contents.architecture().as_str().to_owned(),
         kernel: tree.version.clone(),
         // The worker is of the same release as this program; should it not be, the agent hears that from the worker itself.
         protocol: ToolsManifest::PROTOCOL,

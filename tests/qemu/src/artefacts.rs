@@ -30,6 +30,10 @@ pub struct Artefacts {
     pub switch: Option<PathBuf>,
     /// The tools layer of the kernel, for the tests of actions that need it.
     pub tools: Option<PathBuf>,
+    /// Directory with landfall.efi and landfall.iso for arm64, see `tests/qemu/arm64`.
+    pub arm64: Option<PathBuf>,
+    /// Debian's package of shim, unpacked.
+    pub shim: Option<PathBuf>,
     /// The root of a Debian as a tar, for the tests of layouts.
     pub root_tar: Option<OsImage>,
 }

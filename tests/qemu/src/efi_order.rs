@@ -1,16 +1,11 @@
 //! What a person does in a UEFI setup: puts the network first. The variables are in OVMF's file; while the machine is off, the
-//! order can be changed in it in place (EDK II, MdeModulePkg/Include/Guid/VariableFormat.h).
+//! order can be changed in it in place.
 
-use std::{ops::Range, path::Path};
+use std::path::Path;
 
 use crate::LabError;
+use crate::efi_store::{text, variables};
 
-/// `StartId` 0x55AA, and the state of a variable that is valid (`VAR_ADDED`).
-const VALID: [u8; 3] = [0xaa, 0x55, 0x3f];
-/// Bytes of an `AUTHENTICATED_VARIABLE_HEADER`, and where it has the sizes of name and data.
-const HEADER: usize = 60;
-const NAME_SIZE: usize = 36;
-const DATA_SIZE: usize = 40;
 /// How OVMF describes the entries of a network port, over IPv4.
 const NETWORK: [&str; 2] = ["UEFI PXEv4", "UEFI HTTPv4"];
 
@@ -72,56 +67,22 @@ fn changed(store: &mut [u8]) -> Option<usize> {
     Some(order.start)
 }
 
-/// The valid variables: their names, and where their data is.
-pub(crate) fn variables(store: &[u8]) -> Vec<(String, Range<usize>)> {
-    let one = |start: usize| {
-        if store[start..start + VALID.len()] != VALID {
-            return None;
-        }
-        let size = |at: usize| {
-            let bytes = store.get(start + at..start + at + 4)?;
-            usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
-        };
-        let data = (start + HEADER).checked_add(size(NAME_SIZE)?)?;
-        let end = data.checked_add(size(DATA_SIZE)?)?;
-        store.get(data..end)?;
-        Some((text(store.get(start + HEADER..data)?), data..end))
-    };
-    (0..store.len().saturating_sub(HEADER)).filter_map(one).collect()
-}
-
-/// UTF-16 up to the first zero.
-fn text(bytes: &[u8]) -> String {
-    let units = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    String::from_utf16_lossy(&units.take_while(|unit| *unit != 0).collect::<Vec<u16>>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn variable(name: &str, data: &[u8]) -> Vec<u8> {
-        let utf16 = |text: &str| text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-        let mut out = VALID.to_vec();
-        out.resize(HEADER, 0);
-        out[NAME_SIZE] = u8::try_from(utf16(name).len()).unwrap();
-        out[DATA_SIZE] = u8::try_from(data.len()).unwrap();
-        out.extend(utf16(name));
-        out.extend(data);
-        out
-    }
+    use crate::efi_store::{HEADER, variable};
 
     #[test]
     fn the_network_comes_first_and_the_others_keep_their_order() {
         let mut entry = vec![1, 0, 0, 0, 4, 0];
         entry.extend("UEFI PXEv4 (MAC)".encode_utf16().flat_map(u16::to_le_bytes));
         let mut store = vec![0xff; 7];
-        store.extend(variable("Boot0003", &entry));
-        store.extend(variable("BootOrder", &[0, 0, 1, 0, 3, 0, 2, 0]));
+        store.extend(variable("Boot0003", &[0; 16], 7, &entry));
+        store.extend(variable("BootOrder", &[0; 16], 7, &[0, 0, 1, 0, 3, 0, 2, 0]));
         store.extend(vec![0xff; HEADER]);
         let at = changed(&mut store).unwrap();
         assert_eq!(store[at..at + 8], [3, 0, 0, 0, 1, 0, 2, 0]);
-        store.extend(variable("BootNext", &[3, 0]));
+        store.extend(variable("BootNext", &[0; 16], 7, &[3, 0]));
         store.extend(vec![0xff; HEADER]);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &store).unwrap();

@@ -12,7 +12,7 @@ use crate::LabError;
 pub enum Firmware {
     /// SeaBIOS.
     Bios,
-    /// OVMF (EDK2).
+    /// OVMF (EDK2); on arm64 AAVMF, the same.
     Uefi,
 }
 
@@ -50,6 +50,8 @@ impl std::str::FromStr for Firmware {
 pub enum Keys {
     /// See [`SECURE_BOOT_KEY`].
     Debians,
+    /// Those that a machine is bought with.
+    Microsofts,
     /// Setup Mode.
     None,
 }
@@ -62,9 +64,14 @@ const OVMF: &[(&str, &str)] = &[
     ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
 ];
 
-/// The same with Secure Boot on, and Debian's test key as every key of the firmware.
+/// The same for arm64.
+const AAVMF: &[(&str, &str)] = &[("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd")];
+/// That of x86-64 with Secure Boot on, and Debian's test key as every key of the firmware.
 const SECURE_OVMF: &[(&str, &str)] =
     &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd")];
+/// The same code with Microsoft's keys.
+const MICROSOFTS_OVMF: &[(&str, &str)] =
+    &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd")];
 /// The same code without any key: the firmware is in Setup Mode.
 const SETUP_OVMF: &[(&str, &str)] = &[("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd")];
 /// The key of [`Keys::Debians`], whose passphrase is `snakeoil`, and its certificate (Debian's package ovmf).
@@ -86,17 +93,20 @@ isset ${filename} && boot tftp://${next-server}/${filename} ||
 exit
 ";
 
-/// OVMF's code and a machine's own copy of the variables (made once, so that boot entries survive power cuts).
-pub(crate) fn ovmf(dir: &Path, keys: Option<Keys>) -> Result<(PathBuf, PathBuf), LabError> {
-    let known = match keys {
-        Some(Keys::Debians) => SECURE_OVMF,
-        Some(Keys::None) => SETUP_OVMF,
-        None => OVMF,
+/// UEFI's code and a machine's own copy of the variables (made once, so that boot entries survive power cuts).
+pub(crate) fn edk2(dir: &Path, arm64: bool, keys: Option<Keys>) -> Result<(PathBuf, PathBuf), LabError> {
+    let (known, what) = match (arm64, keys) {
+        (true, None) => (AAVMF, "AAVMF (package qemu-efi-aarch64)"),
+        (true, Some(_)) => return Err(missing("the lab has no Secure Boot for arm64", AAVMF[0].0)),
+        (_, Some(Keys::Debians)) => (SECURE_OVMF, "OVMF (package ovmf)"),
+        (_, Some(Keys::Microsofts)) => (MICROSOFTS_OVMF, "OVMF (package ovmf)"),
+        (_, Some(Keys::None)) => (SETUP_OVMF, "OVMF (package ovmf)"),
+        (_, None) => (OVMF, "OVMF (package ovmf)"),
     };
     let (code, template) = known
         .iter()
         .find(|(code, vars)| Path::new(code).exists() && Path::new(vars).exists())
-        .ok_or_else(|| missing("OVMF (package ovmf)", known[0].0))?;
+        .ok_or_else(|| missing(what, known[0].0))?;
     let vars = dir.join("uefi-vars.fd");
     if !vars.exists() {
         std::fs::copy(template, &vars).map_err(LabError::file("cannot make", &vars))?;

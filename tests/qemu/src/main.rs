@@ -64,6 +64,12 @@ struct What {
     /// The initramfs of the switch of tests/qemu/switch
     #[arg(long, value_name = "FILE")]
     switch: Option<PathBuf>,
+    /// Directory with landfall.efi and landfall.iso for arm64, with tests/qemu/arm64 in them
+    #[arg(long, value_name = "DIR")]
+    arm64: Option<PathBuf>,
+    /// Debian's package shim-signed, unpacked
+    #[arg(long, value_name = "DIR")]
+    shim: Option<PathBuf>,
     /// Directory with a Debian image: *.img.zst
     #[arg(long, value_name = "DIR")]
     debian: Option<PathBuf>,
@@ -260,6 +266,8 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
             .transpose()?,
         switch: what.switch.as_deref().map(absolute).transpose()?,
+        arm64: what.arm64.as_deref().map(absolute).transpose()?,
+        shim: what.shim.as_deref().map(absolute).transpose()?,
         tools: what.tools.as_deref().map(absolute).transpose()?,
         root_tar: what
             .root_tar

@@ -215,7 +215,7 @@ async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
 
 /// Every machine's end; returns how many workflows the coordinator counts as succeeded.
 async fn end(subject: &Subject, agents: Vec<Arc<Agent>>) -> Result<u64> {
-    let client = https_client(subject.target().pins()).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let client = https_client(subject.target().pins(), None).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let expected = agents.len();
     let ends = agents.into_iter().map(|agent| {
         let client = client.clone();

@@ -6,6 +6,7 @@ use landfall_api::MacAddr;
 
 use super::Silence;
 use super::packet::Client;
+use crate::arch::Arch;
 use crate::config::Config;
 
 /// The loader for BIOS PXE.
@@ -24,8 +25,10 @@ pub struct BootServer<A = Ipv4Addr> {
     pub http_port: u16,
     /// Whether [`ARM64_LOADER`] is there to be served.
     pub arm64: bool,
-    /// Whether a unified kernel image is there to be served.
+    /// Whether a unified kernel image for x86-64 is there to be served.
     pub uki: bool,
+    /// Whether one for arm64 is.
+    pub arm64_uki: bool,
 }
 
 /// What goes into the reply's boot file field.
@@ -45,6 +48,7 @@ impl<A: Copy + Into<IpAddr>> BootServer<A> {
             http_port: config.http.listen.port(),
             arm64: config.boot.bootloaders.join(ARM64_LOADER).is_file(),
             uki: config.boot.uki.is_some(),
+            arm64_uki: config.boot.arm64.uki.is_some(),
         }
     }
 
@@ -70,6 +74,8 @@ impl<A: Copy + Into<IpAddr>> BootServer<A> {
     pub fn boot_file(&self, client: Client, arch: Option<u16>, mac: MacAddr) -> Result<BootFile, Silence> {
         let tftp = |name: &str| Ok(BootFile { name: name.to_owned(), class: "PXEClient" });
         let http = |name: &str| Ok(BootFile { name: format!("{}/boot/{name}", self.base_url()), class: "HTTPClient" });
+        // With an ending by which firmware knows a program, whatever the answer's type.
+        let uki = |arch: Arch| http(&format!("uki{}/{}.efi", arch.ending(), mac.to_string().replace(':', "-")));
         match (client, arch) {
             (Client::Ordinary, _) => Err(Silence::NotNetbooting),
             (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(mac, arch), class: "PXEClient" }),
@@ -77,9 +83,9 @@ impl<A: Copy + Into<IpAddr>> BootServer<A> {
             // 7 by the registry's errata, 9 by its text: firmware sends either for x86-64 UEFI.
             (Client::Pxe, Some(7 | 9)) => tftp(UEFI_LOADER),
             (Client::Pxe, Some(11)) if self.arm64 => tftp(ARM64_LOADER),
-            // With an ending by which firmware knows a program, whatever the answer's type.
-            (Client::Http, Some(16)) if self.uki => http(&format!("uki/{}.efi", mac.to_string().replace(':', "-"))),
+            (Client::Http, Some(16)) if self.uki => uki(Arch::X86_64),
             (Client::Http, Some(16)) => http(UEFI_LOADER),
+            (Client::Http, Some(19)) if self.arm64_uki => uki(Arch::Arm64),
             (Client::Http, Some(19)) if self.arm64 => http(ARM64_LOADER),
             (Client::Pxe, Some(11)) | (Client::Http, Some(19)) => Err(Silence::NoArm64Loader),
             (Client::Pxe, Some(6)) | (Client::Http, Some(15)) => Err(Silence::Uefi32),

@@ -61,7 +61,9 @@ pub enum Silence {
     #[error("32-bit UEFI (architecture 6 or 15) is not supported; switch the firmware to 64-bit UEFI or to BIOS")]
     Uefi32,
     /// arm64 UEFI without a loader to give it.
-    #[error("arm64 UEFI, but boot.bootloaders has no snponly-arm64.efi")]
+    #[error(
+        "arm64 UEFI, but boot.bootloaders has no snponly-arm64.efi; firmware that boots from HTTP needs only boot.arm64.uki"
+    )]
     NoArm64Loader,
     /// No loader for this one.
     #[error("no loader for client architecture {0}")]

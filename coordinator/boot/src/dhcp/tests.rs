@@ -25,7 +25,7 @@ const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 fn server() -> BootServer {
-    BootServer { address: OWN, http_port: 7480, arm64: false, uki: false }
+    BootServer { address: OWN, http_port: 7480, arm64: false, uki: false, arm64_uki: false }
 }
 
 /// Of 100 to 199 in that /24.
@@ -127,7 +127,21 @@ fn each_firmware_is_sent_to_its_own_loader() {
     let with_uki = BootServer { uki: true, ..server() };
     let reply = answer_67(&Packet::pxe(Discover, "HTTPClient", 16).parse(), Standing::Known, &with_uki).unwrap();
     assert_eq!(file(&reply), "http://10.77.0.1:7480/boot/uki/52-54-00-00-00-01.efi");
-    let longest = BootServer { address: Ipv4Addr::new(255, 255, 255, 255), http_port: 65535, arm64: true, uki: true };
+    // Each architecture has its own, and firmware that boots by PXE none.
+    assert_eq!(
+        answer_67(&Packet::pxe(Discover, "HTTPClient", 19).parse(), Standing::Known, &with_uki).map(|r| file(&r)),
+        Err(Silence::NoArm64Loader)
+    );
+    let both = BootServer { arm64: true, arm64_uki: true, ..server() };
+    for (class, arch, expected) in [
+        ("HTTPClient", 19, "http://10.77.0.1:7480/boot/uki-arm64/52-54-00-00-00-01.efi"),
+        ("HTTPClient", 16, http),
+        ("PXEClient", 11, "snponly-arm64.efi"),
+    ] {
+        let reply = answer_67(&Packet::pxe(Discover, class, arch).parse(), Standing::Known, &both).unwrap();
+        assert_eq!(file(&reply), expected);
+    }
+    let longest = BootServer { address: Ipv4Addr::new(255, 255, 255, 255), http_port: 65535, ..both };
     let url = longest.script_url("ff:ff:ff:ff:ff:ff".parse().unwrap(), Some(11));
     assert!(url.len() <= 127 && url.ends_with("&arch=arm64"), "{} bytes: {url}", url.len());
 }

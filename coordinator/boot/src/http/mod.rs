@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
-//! | `/boot/uki/<mac>.efi` | the unified kernel image with the machine's command line, for UEFI HTTP Boot |
+//! | `/boot/uki/<mac>.efi`, `/boot/uki-arm64/<mac>.efi` | the unified kernel image with the machine's command line, for UEFI HTTP Boot |
 //! | `/boot/tools/<digest>` | the tools layer with that digest |
 //! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt (`&action=N`: of that action) |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
@@ -103,7 +103,14 @@ pub fn router(shared: Arc<BootHttp>) -> Router {
         .route("/boot/ipxe", get(ipxe))
         .route("/boot/find-disk", get(find_disk_program))
         .route("/boot/tools/{digest}", get(tools_layer))
-        .route("/boot/uki/{name}", get(machines_uki))
+        .route(
+            "/boot/uki/{name}",
+            get(async |state, name, request| machines_uki(Arch::X86_64, state, name, request).await),
+        )
+        .route(
+            "/boot/uki-arm64/{name}",
+            get(async |state, name, request| machines_uki(Arch::Arm64, state, name, request).await),
+        )
         .route("/boot/{name}", get(boot_file))
         .route("/images/{*path}", get(image))
         .route("/metadata", get(metadata_root))
@@ -151,7 +158,7 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, arch, &query.chip) {
         // As it was read, not as it was sent: a line's end in it would be another line of the script.
         let uuid = uuid.map_or_else(String::new, |uuid| uuid.to_string());
-        let arch = if arch == Arch::Arm64 { "arm64" } else { "" };
+        let arch = if arch == Some(Arch::Arm64) { "arm64" } else { "" };
         let again = format!("{}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}", shared.agent.load().http_url);
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
@@ -251,13 +258,20 @@ async fn decision(
 
 /// For firmware that starts a UKI from HTTP. It cannot start the machine's own disk from here: without a workflow there is no such
 /// file, and the firmware goes to the next entry of its boot order.
-async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, request: Request) -> Response {
+async fn machines_uki(
+    arch: Arch, State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, request: Request,
+) -> Response {
     let files = shared.files.load_full();
-    let Some(path) = &files.uki else {
-        return plain(StatusCode::NOT_FOUND, "no UKI is served; set boot.uki in the configuration\n");
+    let (path, key) = match arch {
+        Arch::X86_64 => (&files.uki, "boot.uki"),
+        Arch::Arm64 => (&files.arm64.uki, "boot.arm64.uki"),
+    };
+    let Some(path) = path else {
+        return plain(StatusCode::NOT_FOUND, format!("no UKI is served; set {key} in the configuration\n"));
     };
     let Some(Ok(mac)) = name.strip_suffix(".efi").map(|mac| mac.replace('-', ":").parse::<MacAddr>()) else {
-        return plain(StatusCode::NOT_FOUND, "the name is a port's address: /boot/uki/52-54-00-12-34-56.efi\n");
+        let example = format!("/boot/uki{}/52-54-00-12-34-56.efi", arch.ending());
+        return plain(StatusCode::NOT_FOUND, format!("the name is a port's address: {example}\n"));
     };
     let boot = shared.agent.load_full();
     if request.method() == Method::HEAD {
@@ -280,16 +294,15 @@ async fn machines_uki(State(shared): State<Arc<BootHttp>>, Path(name): Path<Stri
         }
         Err(why) => return plain(StatusCode::NOT_FOUND, format!("{why}: the machine boots its own disk\n")),
     };
-    for_one(uki::respond(path, &script::command_line(token.as_deref(), &network, mac, &boot)).await)
+    for_one(uki::respond(path, &boot.command_line(arch, token.as_deref(), &network, mac)).await)
 }
 
-/// How the names of that architecture's boot image end; `None` without an image.
-fn image_of(arch: Arch, files: &BootConfig) -> Option<&'static str> {
-    match arch {
-        Arch::X86_64 => Some(""),
-        Arch::Arm64 => files.arm64.kernel.as_ref().and(files.arm64.initramfs.as_ref()).map(|_| "-arm64"),
-        Arch::Other => None,
-    }
+/// The architecture, if there is a boot image for it.
+fn image_of(arch: Option<Arch>, files: &BootConfig) -> Option<Arch> {
+    arch.filter(|arch| match arch {
+        Arch::X86_64 => true,
+        Arch::Arm64 => files.arm64.kernel.is_some() && files.arm64.initramfs.is_some(),
+    })
 }
 
 /// Any host can send this: a word, or nothing of it.

@@ -36,7 +36,7 @@ impl OwnIpxe {
     }
 
     /// The URL of the loader to chain into; `None` for one that is ours already, or does not say what it is.
-    pub fn loader_for(&self, mac: MacAddr, platform: &str, arch: Arch, chip: &str) -> Option<String> {
+    pub fn loader_for(&self, mac: MacAddr, platform: &str, arch: Option<Arch>, chip: &str) -> Option<String> {
         let server = self.tftp?;
         // An iPXE too old to fill in a setting sends nothing, or the setting's name.
         if chip.is_empty() || chip.starts_with('$') {
@@ -45,10 +45,10 @@ impl OwnIpxe {
         let (loader, ours) = match platform {
             "pcbios" => (BIOS_LOADER, chip.eq_ignore_ascii_case("undionly")),
             "efi" => {
-                let loader = match arch {
+                let loader = match arch? {
                     Arch::X86_64 => UEFI_LOADER,
                     Arch::Arm64 if self.arm64 => ARM64_LOADER,
-                    Arch::Arm64 | Arch::Other => return None,
+                    Arch::Arm64 => return None,
                 };
                 (loader, chip.eq_ignore_ascii_case("snp") || chip.eq_ignore_ascii_case("nii"))
             }

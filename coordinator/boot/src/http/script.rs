@@ -10,7 +10,8 @@
 
 use landfall_api::{MacAddr, NetworkInterface};
 
-use crate::config::Config;
+use crate::arch::Arch;
+use crate::config::{BootConfig, Config};
 use crate::policy::{Decision, ReceiptOf};
 
 /// How often the boot image is asked for.
@@ -27,44 +28,50 @@ pub struct AgentBoot {
     pub tls_url: String,
     /// `sha256:…`, one or more.
     pub ca_pins: Vec<String>,
-    /// More words for the kernel, from the configuration; already checked by [`check_kernel_args`].
+    /// More words for the kernel of x86-64 machines, from the configuration; already checked by [`check_kernel_args`].
     pub kernel_args: String,
+    /// Likewise for that of arm64 machines.
+    pub arm64_kernel_args: String,
 }
 
-/// Why kernel arguments cannot be put into a script.
+/// Why kernel arguments cannot be put into a script: the key, and what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("boot.kernel_args contains {0:?}, which iPXE would interpret; remove it")]
-pub struct KernelArgsError(&'static str);
+#[error("{0} contains {1:?}, which iPXE would interpret; remove it")]
+pub struct KernelArgsError(pub &'static str, pub &'static str);
 
 /// Refuses what iPXE would interpret instead of passing on.
 ///
 /// # Errors
-/// [`KernelArgsError`] naming the offending text.
-pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
-    if args.chars().any(char::is_control) {
-        return Err(KernelArgsError("a control character"));
-    }
-    for special in ["${", "&&", "||", "\\", "\"", "'"] {
-        if args.contains(special) {
-            return Err(KernelArgsError(special));
+/// [`KernelArgsError`] naming the key and the offending text.
+pub fn check_kernel_args(boot: &BootConfig) -> Result<(), KernelArgsError> {
+    for (key, args) in [("boot.kernel_args", &boot.kernel_args), ("boot.arm64.kernel_args", &boot.arm64.kernel_args)] {
+        if let Some(found) = interpreted(args) {
+            return Err(KernelArgsError(key, found));
         }
-    }
-    if args.split_ascii_whitespace().any(|word| word.starts_with('#')) {
-        return Err(KernelArgsError("a word that begins with #"));
     }
     Ok(())
 }
 
-/// The script for what was decided. `image` has the ending of the boot image's names, such as `-arm64`; without one the
-/// machine boots its own disk, whatever was decided.
-pub fn render(decision: &Decision, mac: MacAddr, image: Option<&str>, boot: &AgentBoot) -> String {
+fn interpreted(args: &str) -> Option<&'static str> {
+    if args.chars().any(char::is_control) {
+        return Some("a control character");
+    }
+    let word = args.split_ascii_whitespace().any(|word| word.starts_with('#')).then_some("a word that begins with #");
+    ["${", "&&", "||", "\\", "\"", "'"].into_iter().find(|special| args.contains(special)).or(word)
+}
+
+/// The script for what was decided. `image` is the architecture of the machine's boot image; without one the machine boots its
+/// own disk, whatever was decided.
+pub fn render(decision: &Decision, mac: MacAddr, image: Option<Arch>, boot: &AgentBoot) -> String {
     match (decision, image) {
         (Decision::RunAgent { machine, token, network }, Some(image)) => {
-            run_agent(&format!("{machine} has a workflow"), &command_line(Some(token), network, mac, boot), image, boot)
+            let line = boot.command_line(image, Some(token), network, mac);
+            run_agent(&format!("{machine} has a workflow"), &line, image, boot)
         }
         (Decision::Approve { machine, network }, Some(image)) => {
             let who = machine.as_deref().unwrap_or("this machine");
-            run_agent(&format!("{who} waits for approval"), &command_line(None, network, mac, boot), image, boot)
+            let line = boot.command_line(image, None, network, mac);
+            run_agent(&format!("{who} waits for approval"), &line, image, boot)
         }
         (Decision::RunAgent { .. } | Decision::Approve { .. }, None) => to_disk(
             "there is no boot image for this machine's architecture; the coordinator's log has the reason. \
@@ -133,12 +140,33 @@ impl AgentBoot {
             tls_url: config.coordinator_url.clone(),
             ca_pins: config.ca_pins.clone(),
             kernel_args: config.boot.kernel_args.clone(),
+            arm64_kernel_args: config.boot.arm64.kernel_args.clone(),
         }
     }
 
     /// The kernel command line of a boot medium: the same on every machine, so without a token.
-    pub fn medium_line(&self) -> String {
-        format!("{} {} panic=30", self.coordinator_words(), self.kernel_args)
+    pub fn medium_line(&self, arch: Arch) -> String {
+        format!("{} {} panic=30", self.coordinator_words(), self.kernel_args(arch))
+    }
+
+    /// The agent's kernel command line on the machine that boots by this port.
+    pub fn command_line(&self, arch: Arch, token: Option<&str>, network: &[NetworkInterface], mac: MacAddr) -> String {
+        let mut line = self.coordinator_words();
+        if let Some(token) = token {
+            line += &format!(" landfall.token={token}");
+        }
+        for interface in network {
+            line += &format!(" landfall.net={interface}");
+        }
+        let bootif = mac.to_string().replace(':', "-");
+        line + &format!(" BOOTIF=01-{bootif} {} panic=30", self.kernel_args(arch))
+    }
+
+    fn kernel_args(&self, arch: Arch) -> &str {
+        match arch {
+            Arch::X86_64 => &self.kernel_args,
+            Arch::Arm64 => &self.arm64_kernel_args,
+        }
     }
 
     fn coordinator_words(&self) -> String {
@@ -147,21 +175,8 @@ impl AgentBoot {
     }
 }
 
-/// The agent's kernel command line on the machine that boots by this port.
-pub fn command_line(token: Option<&str>, network: &[NetworkInterface], mac: MacAddr, boot: &AgentBoot) -> String {
-    let mut line = boot.coordinator_words();
-    if let Some(token) = token {
-        line += &format!(" landfall.token={token}");
-    }
-    for interface in network {
-        line += &format!(" landfall.net={interface}");
-    }
-    let bootif = mac.to_string().replace(':', "-");
-    line + &format!(" BOOTIF=01-{bootif} {} panic=30", boot.kernel_args)
-}
-
-fn run_agent(why: &str, command_line: &str, image: &str, boot: &AgentBoot) -> String {
-    let http_url = &boot.http_url;
+fn run_agent(why: &str, command_line: &str, image: Arch, boot: &AgentBoot) -> String {
+    let (http_url, image) = (&boot.http_url, image.ending());
     format!(
         "#!ipxe
 echo Landfall: {why}: starting the agent from {http_url}
@@ -200,6 +215,7 @@ mod tests {
             tls_url: "https://10.77.0.1:7443".into(),
             ca_pins: vec!["sha256:aa".into(), "sha256:bb".into()],
             kernel_args: "console=ttyS0".into(),
+            arm64_kernel_args: "console=ttyAMA0".into(),
         }
     }
 
@@ -220,22 +236,22 @@ mod tests {
             "eth2,vlan=7",
         ];
         for (name, decision, image) in [
-            ("run-agent", run(&[]), Some("")),
-            ("run-agent-arm64", run(&[]), Some("-arm64")),
-            ("run-agent-network", run(&network), Some("")),
+            ("run-agent", run(&[]), Some(Arch::X86_64)),
+            ("run-agent-arm64", run(&[]), Some(Arch::Arm64)),
+            ("run-agent-network", run(&network), Some(Arch::X86_64)),
             ("run-agent-without-image", run(&[]), None),
-            ("approve", Decision::Approve { machine: Some(web()), network: vec![] }, Some("")),
-            ("approve-unknown", Decision::Approve { machine: None, network: vec![] }, Some("")),
-            ("boot-disk", Decision::BootDisk { machine: web(), receipt: None }, Some("")),
+            ("approve", Decision::Approve { machine: Some(web()), network: vec![] }, Some(Arch::X86_64)),
+            ("approve-unknown", Decision::Approve { machine: None, network: vec![] }, Some(Arch::X86_64)),
+            ("boot-disk", Decision::BootDisk { machine: web(), receipt: None }, Some(Arch::X86_64)),
             (
                 "boot-disk-receipt",
                 Decision::BootDisk {
                     machine: web(),
                     receipt: Some(ReceiptOf { workflow: Uuid::from_u128(7), action: None }),
                 },
-                Some(""),
+                Some(Arch::X86_64),
             ),
-            ("unknown", Decision::Unknown, Some("")),
+            ("unknown", Decision::Unknown, Some(Arch::X86_64)),
         ] {
             golden::same(&format!("boot/{name}.ipxe"), &render(&decision, mac(), image, &boot()));
         }
@@ -245,9 +261,10 @@ mod tests {
 
     #[test]
     fn a_medium_has_no_machines_own_words() {
-        let line = boot().medium_line();
-        let words = "landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa landfall.ca=sha256:bb console=ttyS0 panic=30";
-        assert_eq!(line, words);
+        let words = "landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa landfall.ca=sha256:bb";
+        for (arch, console) in [(Arch::X86_64, "ttyS0"), (Arch::Arm64, "ttyAMA0")] {
+            assert_eq!(boot().medium_line(arch), format!("{words} console={console} panic=30"));
+        }
     }
 
     #[test]
@@ -263,7 +280,7 @@ mod tests {
             ),
             (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
         ] {
-            let script = render(&decision, mac(), Some(""), &boot());
+            let script = render(&decision, mac(), Some(Arch::X86_64), &boot());
             assert!(script.starts_with("#!ipxe\n") && script.contains(says) && script.ends_with(TO_DISK), "{script}");
             assert!(!script.contains("kernel"));
         }
@@ -272,7 +289,7 @@ mod tests {
     #[test]
     fn a_machine_waiting_for_approval_gets_the_agent_without_token() {
         for machine in [None, Some("web-1".to_owned())] {
-            let script = render(&Decision::Approve { machine, network: vec![] }, mac(), Some(""), &boot());
+            let script = render(&Decision::Approve { machine, network: vec![] }, mac(), Some(Arch::X86_64), &boot());
             assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");
             assert!(!script.contains("landfall.token"), "{script}");
         }
@@ -281,7 +298,7 @@ mod tests {
     #[test]
     fn an_arm64_machine_loads_its_own_image_or_none() {
         let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into(), network: vec![] };
-        let script = render(&decision, mac(), Some("-arm64"), &boot());
+        let script = render(&decision, mac(), Some(Arch::Arm64), &boot());
         assert!(script.contains("/boot/kernel-arm64 initrd=initramfs "), "{script}");
         assert!(script.contains("--name initramfs http://10.77.0.1:7480/boot/initramfs-arm64 "), "{script}");
         let none = render(&decision, mac(), None, &boot());
@@ -293,7 +310,7 @@ mod tests {
         let script = render(
             &Decision::RunAgent { machine: "a".into(), token: "t".into(), network: vec![] },
             mac(),
-            Some(""),
+            Some(Arch::X86_64),
             &boot(),
         );
         for (at, _) in script.match_indices("goto ") {
@@ -304,9 +321,9 @@ mod tests {
 
     #[test]
     fn kernel_arguments_cannot_become_script() {
-        assert_eq!(check_kernel_args("console=tty0 console=ttyS0,115200 a.b=c"), Ok(()));
+        assert_eq!(interpreted("console=tty0 console=ttyS0,115200 a.b=c"), None);
         for bad in ["a\nexit", "${net0/mac}", "a || exit", "quiet # x", "\"a b\""] {
-            assert!(check_kernel_args(bad).is_err(), "{bad}");
+            assert!(interpreted(bad).is_some(), "{bad}");
         }
     }
 }

@@ -98,6 +98,7 @@ impl Site {
                 tls_url: "https://10.77.0.1:7443".into(),
                 ca_pins: vec!["sha256:aa".into()],
                 kernel_args: String::new(),
+                arm64_kernel_args: "console=ttyAMA0".into(),
             }),
             policy: Arc::new(Table(table, Arc::clone(&seen))),
             neighbours: neighbours.clone(),
@@ -164,6 +165,12 @@ async fn a_uki_carries_the_command_line_of_its_machine() {
         let (status, _, body) = site.ask("GET", &format!("/boot/uki/{name}"), &[]).await;
         assert!(status == StatusCode::NOT_FOUND && body.contains(why), "{name}: {status} {body}");
     }
+    let uki = Some(site.directory.path().join("uki"));
+    let arm64 = OtherImage { uki, kernel_args: "console=ttyAMA0".into(), ..OtherImage::default() };
+    let (of_arm64, path) = (Site::with(arm64), "/boot/uki-arm64/52-54-00-00-00-01.efi");
+    let (_, _, body) = of_arm64.ask("GET", path, &[]).await;
+    assert!(body.contains(" BOOTIF=01-52-54-00-00-00-01 console=ttyAMA0 panic=30 "), "{body}");
+    assert!(site.ask("GET", path, &[]).await.2.contains("set boot.arm64.uki"));
     fs::write(site.directory.path().join("uki"), uki::tests::image(true)).unwrap();
     let (_, _, body) = site.ask("GET", "/boot/uki/52-54-00-00-00-01.efi", &[]).await;
     assert!(body.contains("as it was made") && !body.contains("t0ken"), "a signed one stays as it is");
@@ -382,9 +389,15 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
         fs::write(files.path().join(name), name).unwrap();
         Some(files.path().join(name))
     };
-    let both = Site::with(OtherImage { kernel: file("arm-kernel"), initramfs: file("arm-initramfs"), tools: None });
+    let both = Site::with(OtherImage {
+        kernel: file("arm-kernel"),
+        initramfs: file("arm-initramfs"),
+        kernel_args: "console=ttyAMA0".into(),
+        ..OtherImage::default()
+    });
     let arm64 = script(&both, "arm64").await;
     assert!(arm64.contains("/boot/kernel-arm64 ") && arm64.contains("/boot/initramfs-arm64 "), "{arm64}");
+    assert!(arm64.contains(" console=ttyAMA0 panic=30 "), "{arm64}");
     assert_eq!(both.ask("GET", "/boot/kernel-arm64", &[]).await.2, "arm-kernel");
     assert_eq!(both.ask("GET", "/boot/initramfs-arm64", &[]).await.2, "arm-initramfs");
     for old in ["", "x86_64", "i386", "$%7Bbuildarch%7D"] {

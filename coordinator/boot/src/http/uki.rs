@@ -11,6 +11,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
 
+use crate::arch::Arch;
+
 use super::file::{CHUNK, failed, open, plain, respond as respond_whole};
 
 /// The headers and what is in front of the command line: the stub, and the text for boot menus.
@@ -59,6 +61,23 @@ async fn with_line(path: &Path, line: &str) -> io::Result<Response> {
     // UEFI 2.10, section 24.7.3.2: by this type the firmware knows a program.
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/efi"));
     Ok(response)
+}
+
+/// The processor that a program of EFI is for; `None`: it is none, or for another processor.
+///
+/// # Errors
+/// It cannot be read.
+pub fn arch_of(path: &Path) -> io::Result<Option<Arch>> {
+    let mut head = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::Read::take(std::fs::File::open(path)?, 4096), &mut head)?;
+    let at = |at: usize| Some(usize::from(u16::from_le_bytes(head.get(at..at.checked_add(2)?)?.try_into().ok()?)));
+    let signature = at(0x3c).filter(|start| head.get(*start..start + 4) == Some(b"PE\0\0"));
+    // IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64.
+    Ok(match signature.and_then(|start| at(start + 4)) {
+        Some(0x8664) => Some(Arch::X86_64),
+        Some(0xaa64) => Some(Arch::Arm64),
+        _ => None,
+    })
 }
 
 /// Reads the headers of an EFI program of 64 bits (PE Format, Microsoft).

@@ -1,12 +1,14 @@
 //! Enrolments, sessions and clients that are refused.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use landfall_api::{ErrorCode, SecretText, message::Proof};
 use landfall_proto::v1::{self, session_response::Message as Down};
-use landfall_session::{AgentKey, Connection, Instruction, Session, SessionConfig, Target, enroll};
+use landfall_session::{AgentKey, BootToken, Connection, Instruction, Proxy, Session, SessionConfig, Target, enroll};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::scripted::{Bench, Fixture, LIMIT, identity, instruction, pki, serve, span};
@@ -42,6 +44,70 @@ async fn each_enrolment_failure_has_its_own_message() {
         .with_nameservers(vec![IpAddr::from(Ipv4Addr::LOCALHOST)]);
     let unresolved = ask(target, "right").await;
     assert!(unresolved.problem.message.contains("no-such-name.invalid"), "{}", unresolved.problem);
+}
+
+/// Connects each caller to this address, whatever it asks for; the lines that they asked with.
+async fn proxy(to: SocketAddr) -> (Proxy, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (at, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+    let heard = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let mut agent = BufStream::new(listener.accept().await.unwrap().0);
+            let (mut coordinator, heard) = (TcpStream::connect(to).await.unwrap(), Arc::clone(&heard));
+            tokio::spawn(async move {
+                let mut first = String::new();
+                agent.read_line(&mut first).await.unwrap();
+                heard.lock().unwrap().push(first.trim_end().to_owned());
+                while first.trim_end() != "" {
+                    first.clear();
+                    agent.read_line(&mut first).await.unwrap();
+                }
+                agent.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+                agent.flush().await.unwrap();
+                // Ends with either side.
+                drop(copy_bidirectional(&mut agent, &mut coordinator).await);
+            });
+        }
+    });
+    (format!("http://{at}").parse().unwrap(), asked)
+}
+
+#[tokio::test]
+async fn all_that_is_said_to_the_coordinator_passes_the_proxy() {
+    let mut fixture = Fixture::new().await;
+    let (proxy, asked) = proxy(fixture.address).await;
+    let pin = fixture.pki.ca_pin().to_string().parse().unwrap();
+    // A name that the proxy alone knows.
+    let target = Target::new("https://boot.invalid:7443", vec![pin]).unwrap().with_proxy(Some(proxy));
+    let (key, token) = (AgentKey::generate().unwrap(), Proof::BootToken(SecretText::new("right")));
+    let enrolled = enroll(&target, "0.1.0", &identity(), "boot-1", &token, &key).await.unwrap();
+    let config = SessionConfig {
+        target: target.clone(),
+        credentials: enrolled.credentials,
+        software: "0.1.0".into(),
+        identity: identity(),
+        boot_id: "boot-1".into(),
+        enrolled_at: Duration::from_secs(3),
+    };
+    let (session, _instructions) = Session::start(config, Arc::new(Bench(fixture.memory.subscribe())));
+    let mut line = fixture.line().await;
+    line.hello().await;
+    line.welcome(1).await;
+    let mut connection = session.connection();
+    let connected = connection.wait_for(|connection| matches!(connection, Connection::Connected { .. }));
+    timeout(LIMIT, connected).await.unwrap().unwrap();
+    // A route that this coordinator of the tests does not have.
+    let asks = landfall_session::boot_token(&target, "52:54:00:00:00:01".parse().unwrap(), None).await.unwrap();
+    assert!(matches!(asks, BootToken::None(_)), "{asks:?}");
+    assert_eq!(*asked.lock().unwrap(), ["CONNECT boot.invalid:7443 HTTP/1.1"; 3]);
+    session.close().await;
+
+    let closed = "http://127.0.0.1:1".parse().unwrap();
+    let target = target.with_proxy(Some(closed));
+    let refused = enroll(&target, "0.1.0", &identity(), "boot-1", &token, &key).await.unwrap_err();
+    assert!(refused.problem.message.contains("the proxy http://127.0.0.1:1 is no way"), "{}", refused.problem);
+    assert!(refused.problem.hint.contains("landfall.proxy="), "{}", refused.problem);
 }
 
 #[tokio::test]

@@ -1,15 +1,16 @@
 //! The end-to-end tests: each a real boot, asserting on the machine's disk and console as well as on the API.
 
+mod arm64;
 mod bonded;
 mod boot_order;
 mod boot_own_disk;
 mod broken_image;
+mod by_proxy;
 mod configured;
 mod crash_order;
 mod cut_after_commit;
 mod debian_roots;
 mod disk_buses;
-mod dracut;
 mod exec;
 mod failing_disk;
 mod fault_matrix;
@@ -31,6 +32,7 @@ mod matrix;
 mod medium;
 mod oci_root;
 mod one_btrfs;
+mod own_initramfs;
 mod passed;
 mod paused;
 mod power_loss;
@@ -63,6 +65,7 @@ use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, Medium, choose_accel};
 
 use self::matrix::Way;
+use self::own_initramfs::Maker;
 
 /// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(12 * 60);
@@ -125,9 +128,11 @@ const TESTS: &[Test] = tests! {
     "b" the_demo_survives_a_kvm_that_stands_still small still_kvm::demo;
     "c" uefi_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Uefi);
     "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
+    "c" bios_a_proxy_leads_to_the_coordinator_until_phone_home full by_proxy::to_phone_home;
     "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
     "c" uefi_http_boot_starts_ipxe full |c| http_boot::to_phone_home(c, http_boot::Gives::Ipxe);
     "c" uefi_netboots_over_ipv6_alone_by_pxe_and_by_http full http_boot::over_ipv6;
+    "c" arm64_firmware_boots_from_http_and_from_a_cd full arm64::by_http_and_cd;
     "c" bios_a_vlan_on_a_bond_reaches_the_coordinator full bonded::over_a_switch;
     "c" uefi_a_virtual_cd_installs_a_machine_that_a_rule_approves small |c| medium::installs(c, Firmware::Uefi, Medium::Cd);
     "c" uefi_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Uefi, Medium::Usb);
@@ -136,6 +141,7 @@ const TESTS: &[Test] = tests! {
     "c" bios_a_virtual_cd_waits_for_its_machines_workflow full medium::waits_for_a_workflow;
     "c" uefi_a_signed_stick_alone_passes_secure_boot full secure_boot::from_a_usb_stick;
     "c" uefi_a_signed_image_over_http_passes_secure_boot full secure_boot::over_http;
+    "c" uefi_shim_starts_what_the_machine_owners_key_signed full secure_boot::by_way_of_shim;
     "c" uefi_the_agent_enrols_keys_of_secure_boot full secure_boot::enrolled_by_the_agent;
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
@@ -199,7 +205,10 @@ const TESTS: &[Test] = tests! {
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
     "z" uefi_an_imported_curtin_config_installs full imported::from_curtin;
     "z" a_root_tar_becomes_a_machine_without_cloud_init full identity::without_cloud_init;
-    "z" uefi_dracuts_initramfs_with_the_agent_installs full dracut::installs;
+    "c" bios_an_init_of_ones_own_starts_the_agent full own_initramfs::with_a_script;
+    "c" bios_the_agent_in_a_container_installs full own_initramfs::in_a_container;
+    "z" uefi_dracuts_initramfs_with_the_agent_installs full |c| own_initramfs::with_systemd(c, Maker::Dracut);
+    "z" uefi_a_systemd_initramfs_of_packages_installs full |c| own_initramfs::with_systemd(c, Maker::Packages);
     "z" the_root_of_an_image_grows_to_the_end_of_its_disk full grown::to_the_end;
 };
 

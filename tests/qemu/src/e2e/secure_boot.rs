@@ -1,5 +1,6 @@
 //! c: Secure Boot, with keys of one's own: the firmware refuses an unsigned and an altered kernel image, and a signed one whose digest it
-//! has in dbx, and starts the signed one, from a USB stick and over HTTP. The agent enrols keys in a firmware without any.
+//! has in dbx, and starts the signed one, from a USB stick and over HTTP. The agent enrols keys in a firmware without any. A firmware
+//! with Microsoft's keys starts it by way of shim.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use landfall_api::{ErrorCode, WorkflowPhase};
 use landfall_image::sign::{SigningKey, digest, sign};
 use landfall_image::uki;
-use landfall_lab::{CoordinatorOptions, Keys, Medium, Network, SECURE_BOOT_KEY, efi_dbx, efi_order};
+use landfall_lab::{CoordinatorOptions, Keys, Medium, Network, SECURE_BOOT_KEY, efi_keys, efi_order};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -19,6 +20,8 @@ use super::scene::{BOOT, Scene, command_line};
 const FOUND: &str = "found";
 /// What OVMF writes of a program that it does not start.
 const REFUSED: &str = "BdsDxe: failed to load";
+/// What shim shows of one.
+const SHIM_REFUSED: &str = "Verification failed";
 const HTTP_BOOT: &str = ">>Start HTTP Boot";
 
 /// A rule approves the machine, which no document describes.
@@ -26,8 +29,7 @@ pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
     let more = "discovery = true\n[discovery]\nsubnets = [\"10.77.0.0/24\"]\n".to_owned();
     let options = CoordinatorOptions { more, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
-    template(&scene).await?;
-    scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
+    rule(&scene).await?;
     let (unsigned, signed) = programs(&scene, &signing_key()?).await?;
     let mut altered = signed.clone();
     // In the middle of the kernel image: its initramfs.
@@ -44,7 +46,7 @@ pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
     for (what, program) in [("unsigned", &unsigned), ("altered", &altered), ("older", &older)] {
         write_stick(&stick, program)?;
         if what == "older" {
-            efi_dbx::forbid(&machine.efi_variables()?, &digest(program)?)?;
+            efi_keys::forbid(&machine.efi_variables()?, &digest(program)?)?;
         }
         let power_on = machine.power_on().await?;
         let line = machine.wait_serial_line(power_on, REFUSED, scene.limit(BOOT)).await?;
@@ -54,6 +56,49 @@ pub(super) async fn from_a_usb_stick(context: Context) -> anyhow::Result<()> {
     }
     write_stick(&stick, &signed)?;
     machine.power_on().await?;
+    found_and_installed(&scene).await
+}
+
+/// The firmware trusts Microsoft alone, who signed Debian's shim; shim trusts the machine owner's key.
+pub(super) async fn by_way_of_shim(context: Context) -> anyhow::Result<()> {
+    let shim = context.artefacts.shim.clone().context("no --shim was given; scripts/test fetches it")?;
+    let shim = std::fs::read(shim.join("usr/lib/shim/shimx64.efi.signed"))?;
+    let keys = OwnKeys::make(&context.dir.join("own"))?;
+    let more = "discovery = true\n[discovery]\nsubnets = [\"10.77.0.0/24\"]\n".to_owned();
+    let options = CoordinatorOptions { more, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    rule(&scene).await?;
+    let (unsigned, signed) = programs(&scene, &keys.signing()?).await?;
+    let stick = scene.context.dir.join("stick.img");
+    // What shim starts has this name.
+    let with_shim = |program: &[u8]| write_programs(&stick, &[("BOOTX64.EFI", &shim), ("grubx64.efi", program)]);
+    with_shim(&signed)?;
+    let builder = scene.ordinary("m1").secure_boot(Keys::Microsofts).medium(&stick, Medium::Usb);
+    let mut machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
+    for (what, program) in [("key that is not enrolled", &signed), ("unsigned program", &unsigned)] {
+        with_shim(program)?;
+        let power_on = machine.power_on().await?;
+        machine.wait_serial(power_on, SHIM_REFUSED, BOOT).await.with_context(|| what.to_owned())?;
+        let lines = machine.serial().lines_since(power_on);
+        ensure!(!lines.iter().any(|line| line.text.contains(REFUSED)), "the firmware refused shim itself");
+        machine.power_cut().await;
+        if what == "key that is not enrolled" {
+            efi_keys::enrol_in_shim(&machine.efi_variables()?, &std::fs::read(keys.at("cert.der"))?)?;
+        }
+    }
+    with_shim(&signed)?;
+    machine.power_on().await?;
+    found_and_installed(&scene).await
+}
+
+/// A rule approves any machine, and installs it.
+async fn rule(scene: &Scene) -> anyhow::Result<()> {
+    template(scene).await?;
+    scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await
+}
+
+/// The machine of [`rule`] started with Secure Boot on, and is installed.
+async fn found_and_installed(scene: &Scene) -> anyhow::Result<()> {
     let begun = |m: &landfall_api::Machine| m.status.as_ref().is_some_and(|status| status.workflow.is_some());
     let api = scene.coordinator.api();
     let found = api.wait_machine(FOUND, "the rule's workflow", scene.limit(BOOT), begun).await?;
@@ -237,13 +282,21 @@ fn signing_key() -> anyhow::Result<SigningKey> {
 
 /// A stick with one FAT file system, on which firmware looks for this program.
 fn write_stick(stick: &Path, program: &[u8]) -> anyhow::Result<()> {
-    let file = stick.with_extension("efi");
-    std::fs::write(&file, program)?;
+    write_programs(stick, &[("BOOTX64.EFI", program)])
+}
+
+/// The same with several programs in one directory.
+fn write_programs(stick: &Path, programs: &[(&str, &[u8])]) -> anyhow::Result<()> {
     std::fs::File::create(stick)?.set_len(64 << 20)?;
-    let (stick, file) = (stick.display().to_string(), file.display().to_string());
-    run("mformat", &["-i", &stick, "-F", "::"])?;
-    run("mmd", &["-i", &stick, "::EFI", "::EFI/BOOT"])?;
-    run("mcopy", &["-i", &stick, &file, "::EFI/BOOT/BOOTX64.EFI"])
+    let image = stick.display().to_string();
+    run("mformat", &["-i", &image, "-F", "::"])?;
+    run("mmd", &["-i", &image, "::EFI", "::EFI/BOOT"])?;
+    for (name, program) in programs {
+        let file = stick.with_file_name(name);
+        std::fs::write(&file, program)?;
+        run("mcopy", &["-i", &image, &file.display().to_string(), &format!("::EFI/BOOT/{name}")])?;
+    }
+    Ok(())
 }
 
 /// Requires that the agent saw Secure Boot on.

@@ -11,6 +11,15 @@ const fn board(board: Board) -> &'static str {
     match board {
         Board::Q35 => "q35",
         Board::Pc => "pc",
+        Board::Virt => "virt",
+    }
+}
+
+/// QEMU's program.
+pub(super) const fn program(board: Board) -> &'static str {
+    match board {
+        Board::Q35 | Board::Pc => "qemu-system-x86_64",
+        Board::Virt => "qemu-system-aarch64",
     }
 }
 
@@ -44,21 +53,18 @@ const SPCR: [u8; 44] = {
     table
 };
 
-/// Everything after `qemu-system-x86_64`.
+/// Everything after the program's name.
 pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel) -> Result<Vec<String>, LabError> {
     let mut args: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
-    add(&[
-        "-name",
-        &spec.name,
-        "-machine",
-        &format!("{},smm={},graphics={}", board(spec.board), on(spec.secure_boot.is_some()), on(spec.screen)),
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-    ]);
-    add(&accel.qemu_args());
+    let mut machine = format!("{},graphics={}", board(spec.board), on(spec.screen));
+    if spec.board == Board::Virt {
+        add(&["-accel", "tcg,thread=multi", "-cpu", "cortex-a57"]);
+    } else {
+        machine += &format!(",smm={}", on(spec.secure_boot.is_some()));
+        add(&accel.qemu_args());
+    }
+    add(&["-name", &spec.name, "-machine", &machine, "-nodefaults", "-no-user-config", "-display", "none"]);
     add(&["-m", &spec.memory_mib.to_string(), "-smp", &spec.cpus.to_string()]);
     add(&["-uuid", &spec.uuid]);
     add(&["-smbios", &format!("type=1,manufacturer=Landfall,product=Lab,uuid={},serial={}", spec.uuid, spec.serial)]);
@@ -89,7 +95,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     }
     match spec.firmware {
         Firmware::Uefi => {
-            let (code, vars) = firmware::ovmf(dir, spec.secure_boot)?;
+            let (code, vars) = firmware::edk2(dir, spec.board == Board::Virt, spec.secure_boot)?;
             if spec.secure_boot.is_some() {
                 // Only the firmware itself, in SMM, writes its variables.
                 add(&["-global", "driver=cfi.pflash01,property=secure,value=on"]);
@@ -122,10 +128,14 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     if has(DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) || spec.card == Card::Usb {
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
+    if spec.board == Board::Virt && spec.medium.is_some() {
+        add(&["-device", "virtio-scsi-pci,id=cd"]);
+    }
     if let Some((file, kind)) = &spec.medium {
         let file = format!("driver=file,node-name=medium,filename={},read-only=on", file.display());
         let device = match kind {
             Medium::Cd if spec.board == Board::Pc => "ide-cd,bus=ide.1",
+            Medium::Cd if spec.board == Board::Virt => "scsi-cd,bus=cd.0",
             Medium::Cd => "ide-cd,bus=ide.5",
             Medium::Usb => "usb-storage,bus=xhci.0",
         };

@@ -103,7 +103,7 @@ impl Machine {
     /// # Errors
     /// [`LabError`] if the firmware is missing.
     pub fn efi_variables(&self) -> Result<PathBuf, LabError> {
-        Ok(crate::firmware::ovmf(&self.dir, self.spec.secure_boot)?.1)
+        Ok(crate::firmware::edk2(&self.dir, self.spec.board == Board::Virt, self.spec.secure_boot)?.1)
     }
 
     /// One of its disks.
@@ -268,9 +268,10 @@ pub(crate) async fn start(machine: &mut Machine) -> Result<Mark, LabError> {
     machine.serial.append(format!("\n---- {}: power on ----\n", machine.spec.name).as_bytes());
     let mark = machine.serial.mark();
     let mut command = tokio::process::Command::new("ip");
-    command.args(["netns", "exec", &machine.namespace, "setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
+    let program = arguments::program(machine.spec.board);
+    command.args(["netns", "exec", &machine.namespace, "setpriv", "--pdeathsig", "KILL", "--", program]);
     command.args(&arguments);
-    machine.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
+    machine.qemu_log.append(format!("{program} {}\n", arguments.join(" ")).as_bytes());
     let outputs = Outputs { stdout: machine.serial.clone(), stderr: machine.qemu_log.clone() };
     let mut process = Process::spawn(&format!("qemu ({})", machine.spec.name), command, outputs)?;
     let qmp = connect(&socket, &machine.spec.name, &mut process).await?;

@@ -52,11 +52,13 @@ pub enum Board {
     Q35,
     /// Intel's 440FX, with PCI.
     Pc,
+    /// QEMU's own for arm64 processors. UEFI alone.
+    Virt,
 }
 
 impl Board {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Q35, Self::Pc];
+    /// Those of x86-64.
+    pub const X86: [Self; 2] = [Self::Q35, Self::Pc];
 }
 
 /// One disk.
@@ -407,6 +409,8 @@ impl MachineBuilder {
     /// # Errors
     /// [`LabError`].
     pub fn build(self, network: &Network, dir: &Path, accel: Accel) -> Result<Machine, LabError> {
+        // Another processor than the host's.
+        let accel = if self.spec.board == Board::Virt { Accel::Tcg } else { accel };
         Machine::create(self.spec, network, dir, accel)
     }
 

@@ -27,7 +27,7 @@ fn gives(full: bool) -> Gives {
     };
     Gives {
         id: SERVER.to_vec(),
-        server: BootServer { address: OWN, http_port: 7480, arm64: false, uki: true },
+        server: BootServer { address: OWN, http_port: 7480, arm64: false, uki: true, arm64_uki: true },
         addresses: full.then_some(addresses),
     }
 }
@@ -102,6 +102,7 @@ fn each_client_gets_an_address_and_its_own_loader() {
     let ipxe = [netboots("PXEClient", 7), vec![raw(OptionCode::UserClass, &word("iPXE"))]].concat();
     for (options, wanted) in [
         (netboots("HTTPClient", 16), Some("http://[fd77::1]:7480/boot/uki/52-54-00-12-34-56.efi")),
+        (netboots("HTTPClient", 19), Some("http://[fd77::1]:7480/boot/uki-arm64/52-54-00-12-34-56.efi")),
         (netboots("PXEClient", 7), Some("tftp://[fd77::1]/snponly.efi")),
         (
             ipxe,

@@ -155,7 +155,7 @@ async fn everybody(mut site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result
     let boots = std::mem::take(&mut site.boots);
     let site = Arc::new(site);
     let pins = boots.first().context("no agents")?.target.pins().to_vec();
-    let client = landfall_session::https_client(&pins).map_err(|problem| anyhow!("{problem}"))?;
+    let client = landfall_session::https_client(&pins, None).map_err(|problem| anyhow!("{problem}"))?;
     let mut tasks = JoinSet::new();
     for (n, boot) in (0..AGENTS).zip(boots) {
         tasks.spawn(report(n, boot, site.clone(), notes.clone()));
