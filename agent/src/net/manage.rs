@@ -52,11 +52,12 @@ impl Managed {
     }
 
     async fn follow(&mut self, links: &[Link]) {
-        let gone = |index: &u32| !links.iter().any(|link| link.index == *index);
-        self.carriers.retain(|index, _| !gone(index));
+        // One with another name is another port: udev names ports while the agent is at work, and sockets are bound by name.
+        let stays = |index: &u32, name: &str| links.iter().any(|link| link.index == *index && link.name == name);
         self.ports.send_if_modified(|all| {
             let before = all.len();
-            all.retain(|index, _| !gone(index));
+            all.retain(|index, port| stays(index, &port.name));
+            self.carriers.retain(|index, _| all.contains_key(index));
             before != all.len()
         });
         let (steps, mut roles) = plan(&self.wanted, links, self.with_virtual);

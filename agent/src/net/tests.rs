@@ -101,7 +101,7 @@ fn an_address_of_the_command_line_needs_no_server() {
 }
 
 #[test]
-fn a_port_that_comes_late_is_tried_beside_the_others() {
+fn a_port_named_and_connected_late_is_tried_beside_the_others() {
     in_namespace(late_port);
 }
 
@@ -242,7 +242,7 @@ async fn fixed_addresses() {
 
 async fn late_port() {
     let far = FarEnd::start();
-    for (near, other) in [("nowhere", "unused"), ("good", "server")] {
+    for (near, other) in [("nowhere", "unused"), ("eth7", "server")] {
         ip(&format!("link add {near} type veth peer name {other} netns {}", far.thread));
     }
     let listener = far.run(|| {
@@ -263,6 +263,10 @@ async fn late_port() {
     ip("neigh replace 10.97.0.1 lladdr 02:00:00:00:00:99 dev nowhere nud permanent");
     let mut electing = Box::pin(network.elect("10.99.0.1", listener.local_addr().unwrap().port(), None, limit));
     assert!(futures::poll!(&mut electing).is_pending(), "it tries the first port");
+    drop(
+        tokio::time::timeout(limit, ports.wait_for(|all| all.values().any(|port| port.name == "eth7"))).await.unwrap(),
+    );
+    ip("link set eth7 name good");
     far.run(|| ip("link set server up"));
     assert_eq!(electing.await.unwrap().name, "good");
 }
