@@ -101,7 +101,7 @@ fn an_address_of_the_command_line_needs_no_server() {
 }
 
 #[test]
-fn a_port_named_and_connected_late_is_tried_beside_the_others() {
+fn a_late_or_renamed_port_is_tried_beside_the_others() {
     in_namespace(late_port);
 }
 
