@@ -269,15 +269,6 @@ switch_image() {
     used "$file"
 }
 
-# network_packages: what the tests of letter c need beside the other packages, as landfall_packages has it.
-network_packages() {
-    cat <<'LIST'
-tinyproxy-bin a site's proxy
-qemu-system-arm an arm64 machine
-qemu-efi-aarch64 UEFI firmware for it
-LIST
-}
-
 _arm64_tree() {
     local tree=$1 temporary apt kernel deb
     [ -d "$tree" ] && return

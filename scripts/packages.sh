@@ -42,6 +42,15 @@ iproute2 network namespaces, bridges and taps
 LIST
 }
 
+# What only the full set of end-to-end tests needs, likewise.
+full_packages() {
+    cat <<'LIST'
+tinyproxy-bin a site's proxy, in the tests of networks
+qemu-system-arm an arm64 machine there
+qemu-efi-aarch64 UEFI firmware for it
+LIST
+}
+
 # Fills apt's lists if they are empty (a fresh container) or older than a day. Serialised: apt has one lock.
 apt_refresh() {
     local newest

@@ -40,14 +40,14 @@ pub enum ConnectError {
     #[error("the server at {address} does not speak HTTP/2")]
     Http2 { address: SocketAddr, source: Option<tonic::transport::Error> },
     /// The proxy on the way does not connect to the coordinator.
-    #[error("the proxy {proxy} is no way to the coordinator: {source}")]
+    #[error("cannot reach the coordinator by the proxy {proxy}: {source}")]
     Proxy { proxy: String, source: ProxyError },
     /// The agent's own key or certificate cannot be used.
     #[error("this agent's key or certificate cannot be used")]
     Credentials(#[source] rustls::Error),
 }
 
-/// Why a proxy is no way to the coordinator.
+/// Why a proxy does not connect the agent to the coordinator.
 #[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -57,10 +57,10 @@ pub enum ProxyError {
     /// It answers that it does not connect.
     #[error("it answers {status} {reason}")]
     Refused { status: u16, reason: String },
-    /// It is none, or speaks another protocol.
+    /// It is not a proxy, or speaks another protocol.
     #[error("its answer is not one of HTTP")]
     NotHttp,
-    /// It says nothing.
+    /// The connection to it ended early.
     #[error("the connection to it broke")]
     Broken(#[source] io::Error),
     /// It took too long.

@@ -144,7 +144,7 @@ fn write_others_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), Sto
             let machine = unwritten(batch, &key);
             if let Some(machine) = &machine {
                 write_row(batch, &key, machine)?;
-                // It may be another one.
+                // The machine's newest workflow, which may be another than this one.
                 write_workflow_of(batch, machine)?;
             }
             Ok(())

@@ -106,7 +106,7 @@ async fn all_that_is_said_to_the_coordinator_passes_the_proxy() {
     let closed = "http://127.0.0.1:1".parse().unwrap();
     let target = target.with_proxy(Some(closed));
     let refused = enroll(&target, "0.1.0", &identity(), "boot-1", &token, &key).await.unwrap_err();
-    assert!(refused.problem.message.contains("the proxy http://127.0.0.1:1 is no way"), "{}", refused.problem);
+    assert!(refused.problem.message.contains("coordinator by the proxy http://127.0.0.1:1: "), "{}", refused.problem);
     assert!(refused.problem.hint.contains("landfall.proxy="), "{}", refused.problem);
 }
 
