@@ -28,7 +28,8 @@ pub struct CloudInitSpec {
     /// Accounts to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserSpec>,
-    /// Network configuration of version 1 or 2 as a mapping, or `config: disabled`. Default: DHCP on every port.
+    /// Network configuration of version 1 or 2 as a mapping, or `config: disabled`. Default: the network of the machine's
+    /// document, else DHCP on every port.
     pub network: Option<serde_json::Value>,
     /// More cloud-config as a mapping, or a text of any kind that cloud-init knows by its first line. The fields above win.
     pub user_data: Option<UserDataSpec>,

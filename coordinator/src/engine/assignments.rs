@@ -66,7 +66,7 @@ impl Assignments {
                 action.when = None;
             }
             let shown = &pinned.action.spec;
-            actions.push(self.resolved(action, shown, &workflow.spec.machine, workflow_uid, token_run).await?);
+            actions.push(self.resolved(action, shown, &machine, workflow_uid, token_run).await?);
         }
         let settings = self.fleet.settings();
         // What has ended, and the list that is not this one, need nothing any more.
@@ -112,7 +112,7 @@ impl Assignments {
                     let kind = ActionKind::CloudInit(CloudInit { disk: spec.disk, ..CloudInit::default() });
                     AssignedAction { name: action.name, timeout, retry, branch: action.branch, when: None, kind }
                 }
-                _ => self.resolved(action, &pinned.spec, &machine.metadata.name, list_uid, list_uid).await?,
+                _ => self.resolved(action, &pinned.spec, machine, list_uid, list_uid).await?,
             });
         }
         Ok(Assignment {
@@ -140,7 +140,7 @@ impl Assignments {
     /// An action with every default stated, and what it needs made. `shown`: what it does before secrets were put in, which
     /// is all that tells the two apart.
     async fn resolved(
-        &self, action: Action, shown: &ActionSpec, machine: &str, workflow_uid: Uuid, token_run: Uuid,
+        &self, action: Action, shown: &ActionSpec, machine: &Machine, workflow_uid: Uuid, token_run: Uuid,
     ) -> Result<AssignedAction, Problem> {
         let (timeout, retry) = limits(&action);
         let kind = match action.spec {
@@ -156,7 +156,7 @@ impl Assignments {
             }
             ActionSpec::Hold(spec) => ActionKind::Hold(spec),
             ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
-            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
+            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, &machine.metadata.name, &action.name)?),
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
             ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
@@ -179,9 +179,15 @@ impl Assignments {
     }
 
     async fn seed(
-        &self, spec: CloudInitSpec, machine: &str, workflow_uid: Uuid, token_run: Uuid,
+        &self, spec: CloudInitSpec, machine: &Machine, workflow_uid: Uuid, token_run: Uuid,
     ) -> Result<CloudInit, Problem> {
-        let files = seed_files(&spec, machine, &workflow_uid.to_string());
+        let name = &machine.metadata.name;
+        let files = seed_files(&spec, machine, &workflow_uid.to_string()).map_err(|error| {
+            Problem::new(ErrorCode::InvalidDocument, format!("machine {name} has no network for its installed system"))
+                .caused_by(&error)
+                .at("spec.network")
+                .hint("correct the machine's document, or state the network in the template's cloudInit")
+        })?;
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {
                 url: self.fleet.settings().phone_home_url.clone(),

@@ -3,10 +3,15 @@
 //! JSON is YAML, so what is stated as a mapping is written as pretty JSON under cloud-init's own header: no quoting rules of ours.
 //! What is stated as a text is never written anew: as it is, or as it is within a MIME message.
 
-use landfall_api::{CloudInitSpec, UserDataSpec, UserSpec, network_section};
+mod network;
+
+use landfall_api::{CloudInitSpec, Machine, UserDataSpec, UserSpec, network_section};
 use serde_json::{Map, Value, json};
 
+use self::network::of_interfaces;
 use super::multipart;
+
+pub use self::network::UnknownPort;
 
 /// The files of a NoCloud seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +27,19 @@ pub struct SeedFiles {
 }
 
 /// Builds the files. `instance_id` must change with every run, so that cloud-init treats a re-install as a new instance.
-pub fn seed_files(spec: &CloudInitSpec, machine_name: &str, instance_id: &str) -> SeedFiles {
-    let hostname = spec.hostname.as_deref().unwrap_or(machine_name);
-    let network = spec.network.as_ref().map_or_else(dhcp_everywhere, |network| network_section(network).clone());
+///
+/// # Errors
+/// [`UnknownPort`] of the machine's network, where `spec` states no other.
+pub fn seed_files(spec: &CloudInitSpec, machine: &Machine, instance_id: &str) -> Result<SeedFiles, UnknownPort> {
+    let hostname = spec.hostname.as_deref().unwrap_or(&machine.metadata.name);
+    let network = match &spec.network {
+        Some(network) => network_section(network).clone(),
+        None if machine.spec.network.is_empty() => dhcp_everywhere(),
+        None => {
+            let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
+            of_interfaces(&machine.spec.network, facts.map(|facts| facts.nics.as_slice()).unwrap_or_default())?
+        }
+    };
     let user_data = match &spec.user_data {
         Some(UserDataSpec::Text(text)) => multipart::file(text, of_text(spec).map(cloud_config).as_deref()),
         Some(UserDataSpec::Config(config)) => cloud_config(of_mapping(spec, hostname, config.clone())),
@@ -35,12 +50,12 @@ pub fn seed_files(spec: &CloudInitSpec, machine_name: &str, instance_id: &str) -
         Some(UserDataSpec::Config(config)) => cloud_config(config.clone().into_iter().collect()),
         None => String::new(),
     };
-    SeedFiles {
+    Ok(SeedFiles {
         user_data,
         vendor_data,
         meta_data: format!("{}\n", pretty(&json!({ "instance-id": instance_id, "local-hostname": short(hostname) }))),
         network_config: format!("{}\n", pretty(&network)),
-    }
+    })
 }
 
 /// The part before the first dot: what `hostname` prints.
@@ -117,6 +132,12 @@ fn pretty(value: &Value) -> String {
 mod tests {
     use super::*;
 
+    fn seed(spec: &CloudInitSpec, instance_id: &str) -> SeedFiles {
+        let machine = json!({ "apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": { "name": "node-1" },
+            "spec": { "identity": { "macs": [] } } });
+        seed_files(spec, &serde_json::from_value(machine).unwrap(), instance_id).unwrap()
+    }
+
     fn parsed(text: &str) -> Value {
         serde_json::from_str(text).unwrap()
     }
@@ -139,8 +160,7 @@ mod tests {
             "network": {"network": {"version": 1, "config": [{"type": "physical", "name": "eno1"}]}},
         });
         for (name, spec) in [("default", json!({})), ("all", all), ("script", script)] {
-            let files =
-                seed_files(&serde_json::from_value(spec).unwrap(), "node-1", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff");
+            let files = seed(&serde_json::from_value(spec).unwrap(), "6f9619ff-8b86-4d01-b42d-00cf4fc964ff");
             landfall_golden::same(&format!("seed/{name}/user-data"), &files.user_data);
             if files.vendor_data.is_empty() {
                 assert_ne!(name, "script");
@@ -154,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_empty_seed_uses_the_machines_name_and_dhcp() {
-        let files = seed_files(&CloudInitSpec::default(), "node-1", "id-7");
+        let files = seed(&CloudInitSpec::default(), "id-7");
         assert_eq!(parsed(&files.meta_data), json!({"instance-id": "id-7", "local-hostname": "node-1"}));
         let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());
         assert_eq!(user_data, json!({"hostname": "node-1", "preserve_hostname": false}));
@@ -167,7 +187,7 @@ mod tests {
             ["#!/bin/sh\ntrue\n", "#cloud-config\n# 0644 stays what it is\nmode: 0644\n", "MIME-Version: 1.0\n\nx"]
         {
             let spec: CloudInitSpec = serde_json::from_value(json!({"userData": text, "vendorData": text})).unwrap();
-            let files = seed_files(&spec, "node-1", "id");
+            let files = seed(&spec, "id");
             assert_eq!((files.user_data.as_str(), files.vendor_data.as_str()), (text, text));
             assert_eq!(parsed(&files.meta_data)["local-hostname"], "node-1");
         }
@@ -176,7 +196,7 @@ mod tests {
     #[test]
     fn a_network_below_its_own_name_is_unwrapped() {
         let spec = json!({"network": {"network": {"version": 2}}});
-        let files = seed_files(&serde_json::from_value(spec).unwrap(), "node-1", "id");
+        let files = seed(&serde_json::from_value(spec).unwrap(), "id");
         assert_eq!(parsed(&files.network_config), json!({"version": 2}));
     }
 
@@ -188,7 +208,7 @@ mod tests {
             "users": [{"name": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "sudo": true}],
         }))
         .unwrap();
-        let files = seed_files(&spec, "node-1", "id");
+        let files = seed(&spec, "id");
         let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());
         assert_eq!(user_data["hostname"], "web");
         assert_eq!(user_data["fqdn"], "web.example.org");

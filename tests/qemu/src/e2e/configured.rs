@@ -1,5 +1,5 @@
-//! y: what configures the installed system at its first start: user-data of several kinds, vendor-data and a static network, read
-//! by Debian's cloud-init; and a config that Debian's Ignition reads.
+//! y: what configures the installed system at its first start: user-data of several kinds, vendor-data and the network of the
+//! machine's document (a bond of two ports with a fixed address), read by Debian's cloud-init; and a config that Debian's Ignition reads.
 
 use anyhow::{Context as _, ensure};
 use landfall_image::disk;
@@ -43,6 +43,8 @@ echo "said: key $(runuser -u anna -- cat /home/anna/.ssh/authorized_keys)"
 echo "said: sudo $(runuser -u anna -- sudo -n id -un)"
 echo "said: address $(ip -4 -br addr show scope global | tr -s ' ')"
 echo "said: route $(ip -4 route show default)"
+echo "said: way $(ip -4 route show 10.99.0.0/16)"
+echo "said: bond $(cat /sys/class/net/bond0/bonding/mode) $(tr ' ' '\n' < /sys/class/net/bond0/bonding/slaves | sort | tr '\n' ' ')"
 echo "said: dns $(resolvectl dns | tr '\n' ' ')"
 while read -r line; do echo "$line" > /dev/kmsg; done < /run/said
 
@@ -58,14 +60,19 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
     let debian = context.artefacts.debian.clone().context("there is no Debian image; give --debian DIR")?;
     let images = debian.path.parent().context("the image is in no directory")?.to_owned();
     let scene = Scene::start_with(context, Network::create()?, DhcpMode::Full, images).await?;
-    let mut machine = scene.described(scene.ordinary("m1").firmware(Firmware::Uefi).memory_mib(1024)).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Uefi).memory_mib(1024).nic();
+    let mut machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
     let image = json!({ "url": scene.url(&debian.file_name()), "digest": debian.digest });
-    let port = json!({ "match": { "macaddress": machine.mac() }, "addresses": [format!("{ADDRESS}/24")],
-        "routes": [{ "to": "default", "via": Network::ADDRESS }], "nameservers": { "addresses": [Network::ADDRESS] } });
+    // The agent has the same network.
+    let macs: Vec<_> = machine.spec().nics.iter().map(|nic| nic.mac.clone()).collect();
+    let bond = json!({ "ports": macs, "bond": "active-backup", "addresses": [format!("{ADDRESS}/24")],
+        "gateways": [Network::ADDRESS], "nameservers": [Network::ADDRESS, Network::NEIGHBOUR],
+        "routes": [{ "to": "10.99.0.0/16", "via": Network::NEIGHBOUR }] });
+    let spec = json!({ "identity": { "macs": macs }, "network": [bond] });
+    scene.apply("Machine", "m1", spec).await?;
     let seed = json!({
         "hostname": "node-19.example.net",
         "users": [{ "name": "anna", "sshKeys": [KEY], "sudo": true, "groups": ["adm"] }],
-        "network": { "version": 2, "ethernets": { "port": port } },
         "userData": PARTS,
         "vendorData": VENDOR,
     });
@@ -76,6 +83,7 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
     ]);
     scene.actions("install", actions).await?;
     let (workflow, power_on) = scene.install(&mut machine).await?;
+    machine.wait_serial(power_on, "is reached over bond0", BOOT).await?;
     machine.wait_serial(power_on, "said: all", BOOT).await?;
     ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
     says(
@@ -91,7 +99,9 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
             "said: sudo root",
             &format!(" {ADDRESS}/24"),
             &format!("said: route default via {} ", Network::ADDRESS),
-            &format!(": {}", Network::ADDRESS),
+            &format!("said: way 10.99.0.0/16 via {} dev bond0", Network::NEIGHBOUR),
+            "said: bond active-backup 1 port0 port1",
+            &format!(": {} {}", Network::ADDRESS, Network::NEIGHBOUR),
         ],
     )?;
     require_installed(&machine, &workflow)
