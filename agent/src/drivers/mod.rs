@@ -7,9 +7,10 @@
 
 mod notice;
 mod options;
+mod outcome;
 mod uevent;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,9 @@ use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 use crate::thread::on_thread;
 
 pub(crate) use self::notice::{Storage, announces, storage};
-use self::options::options;
+use self::options::{is_blocked, options};
+use self::outcome::Outcome;
+pub(crate) use self::outcome::why_undriven;
 pub(crate) use self::uevent::Uevents;
 
 /// Where the tools layer is mounted once it is there. It carries modules too.
@@ -40,6 +43,10 @@ pub(crate) struct Drivers {
     directory: PathBuf,
     index: ModuleIndex,
     tried: BTreeSet<ModuleName>,
+    /// Of those, what the kernel refused, and why.
+    refused: BTreeMap<ModuleName, String>,
+    /// Modules that the kernel's command line keeps from being loaded for a device, as it is.
+    command_line: String,
     seen: BTreeSet<String>,
     /// What was seen and not looked up yet, by rank.
     queue: BTreeSet<(Rank, String)>,
@@ -100,7 +107,9 @@ impl Drivers {
             &read("modules.alias").unwrap_or_default(),
             &read("modules.softdep").unwrap_or_default(),
         );
-        Ok(Self { directory, index, tried: BTreeSet::new(), seen: BTreeSet::new(), queue: BTreeSet::new() })
+        let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        let (tried, refused) = (BTreeSet::new(), BTreeMap::new());
+        Ok(Self { directory, index, tried, refused, command_line, seen: BTreeSet::new(), queue: BTreeSet::new() })
     }
 
     /// How many modules the boot image carries.
@@ -130,12 +139,28 @@ impl Drivers {
                 load_beside(alias);
                 continue;
             }
-            let loaded = self.index.for_device(&alias).iter().map(|module| self.load(module)).sum();
+            let loaded = self.load_for(alias);
             if loaded > 0 {
                 return Some(loaded);
             }
         }
         None
+    }
+
+    /// Loads the modules that fit a device; returns how many were loaded now.
+    fn load_for(&mut self, alias: String) -> usize {
+        let (mut loaded, mut outcomes) = (0, Vec::new());
+        for module in self.index.for_device(&alias) {
+            let refused = if is_blocked(&module, &self.command_line) {
+                Some("the kernel's command line blocks it".to_owned())
+            } else {
+                loaded += self.load(&module);
+                self.refused.get(&module).cloned()
+            };
+            outcomes.push(Outcome { module, refused });
+        }
+        outcome::note(alias, outcomes);
+        loaded
     }
 
     /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not retried.
@@ -153,7 +178,10 @@ impl Drivers {
                     loaded += 1;
                 }
                 Ok(false) => {}
-                Err(e) => tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display()),
+                Err(e) => {
+                    tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display());
+                    self.refused.insert(module, e.to_string());
+                }
             }
         }
         loaded
@@ -165,7 +193,7 @@ impl Drivers {
         if self.index.get(&name).is_some() {
             return self.load(&name);
         }
-        self.index.for_device(request).iter().map(|module| self.load(module)).sum()
+        self.load_for(request.to_owned())
     }
 
     /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then a task takes over and continues for

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use landfall_api::ModuleName;
+
 use crate::cmdline::words;
 
 /// Options of modules whose own default is wrong here, before those of the command line. The module for bonds makes one by itself,
@@ -19,6 +21,18 @@ pub(super) fn options(file: &Path, command_line: &str) -> String {
     });
     let defaults = DEFAULTS.iter().filter(|(module, _)| is_same(module, name)).map(|(_, option)| (*option).to_owned());
     defaults.chain(of_it).collect::<Vec<_>>().join(" ")
+}
+
+/// Blocklists of modules: modprobe's, the kernel's and dracut's.
+const BLOCKLISTS: [&str; 3] = ["modprobe.blacklist=", "module_blacklist=", "rd.driver.blacklist="];
+
+/// Whether the command line keeps a module from being loaded because a device fits it. Another module that needs it still gets it, as
+/// with modprobe.
+pub(super) fn is_blocked(module: &ModuleName, command_line: &str) -> bool {
+    words(command_line).any(|word| {
+        let list = BLOCKLISTS.iter().find_map(|key| word.strip_prefix(key)).unwrap_or_default();
+        list.split(',').any(|name| !name.is_empty() && is_same(name, module.as_str()))
+    })
 }
 
 /// As for the kernel, `-` and `_` are equal in a module's name.
@@ -38,6 +52,14 @@ fn quoted(option: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_blocklist_blocks_the_modules_it_names() {
+        let line = "modprobe.blacklist=ice,usb-net module_blacklist=nouveau rd.driver.blacklist=ast, quiet ice.x=1";
+        let blocked = |name: &str| is_blocked(&ModuleName::new(name), line);
+        assert!(["ice", "usb_net", "nouveau", "ast"].into_iter().all(blocked));
+        assert!(!["ic", "x", "quiet", "i40e", ""].into_iter().any(blocked));
+    }
 
     #[test]
     fn a_module_gets_its_own_options_and_no_others() {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use landfall_api::{DeviceFacts, smbios_text};
 
+use crate::drivers::why_undriven;
+
 use super::{children, link_name, name_of, read};
 
 /// Devices of use, by bus and address, from `/sys/bus`.
@@ -46,6 +48,8 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
     };
     let behind: Vec<_> = children(path).into_iter().filter(|one| name_of(one).starts_with("virtio")).collect();
     let idle = behind.iter().find(|one| link_name(&one.join("driver")).is_empty());
+    let looked_for =
+        idle.filter(|_| !driver.is_empty()).map_or_else(|| modalias(path, &driver), |one| modalias(one, ""));
     let subsystem = [id(&path.join("subsystem_vendor")), id(&path.join("subsystem_device"))];
     Some(DeviceFacts {
         bus: "pci".into(),
@@ -56,7 +60,8 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         // Zeroes where it has none.
         subsystem: if subsystem.iter().any(|id| id != "0000") { subsystem.join(":") } else { String::new() },
         name: String::new(),
-        modalias: idle.filter(|_| !driver.is_empty()).map_or_else(|| modalias(path, &driver), |one| modalias(one, "")),
+        problem: why_undriven(&looked_for),
+        modalias: looked_for,
         modules: modules([path.to_owned()].into_iter().chain(behind.iter().cloned())),
         driver,
     })
@@ -96,6 +101,7 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
     let driver = interfaces.iter().map(|one| link_name(&one.join("driver"))).find(|name| !name.is_empty());
     let driver = driver.unwrap_or_default();
     let name = [read(&path.join("manufacturer")), read(&path.join("product"))].map(|text| smbios_text(&text)).join(" ");
+    let looked_for = interfaces.first().map(|one| modalias(one, &driver)).unwrap_or_default();
     Some(DeviceFacts {
         bus: "usb".into(),
         class: word.into(),
@@ -103,7 +109,8 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
         device: id(&path.join("idProduct")),
         subsystem: String::new(),
         name: name.trim().to_owned(),
-        modalias: interfaces.first().map(|one| modalias(one, &driver)).unwrap_or_default(),
+        problem: why_undriven(&looked_for),
+        modalias: looked_for,
         modules: modules(interfaces.into_iter().cloned()),
         driver,
         address,

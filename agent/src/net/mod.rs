@@ -29,6 +29,7 @@ pub(crate) use self::neighbours::Neighbours;
 use self::netlink::Netlink;
 pub(crate) use self::port::Ports;
 pub(crate) use self::uplink::{Change, Uplink};
+use crate::drivers::why_undriven;
 
 /// How long to wait for drivers before the log reports that there is no port.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -93,7 +94,7 @@ async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
             some => format!("without a driver: {}", some.join(", ")),
         };
         tracing::error!(
-            "no network port ({seen}); add its driver to the boot image's profile. The agent keeps looking"
+            "no network port ({seen}); a missing driver belongs into the boot image's profile. The agent keeps looking"
         );
         wait = (wait * 2).min(Duration::from_secs(60));
     }
@@ -110,7 +111,9 @@ fn driverless_pci_nics() -> Vec<String> {
         .map(|d| {
             let id = |name: &str| read(d.join(name)).trim_start_matches("0x").to_owned();
             let at = d.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{}:{} at {at}", id("vendor"), id("device"))
+            let why = why_undriven(&read(d.join("modalias")));
+            let why = if why.is_empty() { why } else { format!(" ({why})") };
+            format!("{}:{} at {at}{why}", id("vendor"), id("device"))
         })
         .take(16)
         .collect()

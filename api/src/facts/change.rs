@@ -167,8 +167,10 @@ fn varies(kind: &str) -> bool {
         return !["disks.health.failing", "disks.health.reason"].contains(&kind);
     }
     let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
-    let software =
-        ["nics.driver", "devices.driver", "devices.modules", "devices.modalias", "nics.neighbour.description"];
+    let software = [
+        "nics.driver", "devices.driver", "devices.modules", "devices.modalias", "devices.problem",
+        "nics.neighbour.description",
+    ];
     names.contains(&kind) || software.contains(&kind)
 }
 
