@@ -28,8 +28,24 @@ pub(crate) struct CommandLine {
     pub(crate) proxy: Option<String>,
     /// `landfall.watchdog=off`: the machine's watchdog is left alone.
     pub(crate) no_watchdog: bool,
+    /// `landfall.panic=`: what follows an internal error of the agent.
+    pub(crate) after_panic: AfterPanic,
     /// Invalid words of ours, one sentence each.
     pub(crate) complaints: Vec<String>,
+}
+
+/// What follows an internal error of the agent, once it is in the kernel's log and with the coordinator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum AfterPanic {
+    /// `restart`: the agent starts again, and its workflow goes on.
+    #[default]
+    Restart,
+    /// `reboot`: the machine restarts.
+    Reboot,
+    /// `halt`: the machine is turned off.
+    Halt,
+    /// `stay`: the machine stays as it is, for a person at its console.
+    Stay,
 }
 
 /// A boot token; never printed.
@@ -78,6 +94,15 @@ impl CommandLine {
                     "off" => out.no_watchdog = true,
                     "on" => out.no_watchdog = false,
                     _ => out.complaints.push(format!("landfall.watchdog=\"{value}\" is not valid; write on or off")),
+                },
+                "landfall.panic" => match value {
+                    "restart" => out.after_panic = AfterPanic::Restart,
+                    "reboot" => out.after_panic = AfterPanic::Reboot,
+                    "halt" => out.after_panic = AfterPanic::Halt,
+                    "stay" => out.after_panic = AfterPanic::Stay,
+                    _ => out
+                        .complaints
+                        .push(format!("landfall.panic=\"{value}\" is not valid; write restart, reboot, halt or stay")),
                 },
                 "ip" => addresses.push(value.to_owned()),
                 "BOOTIF" => match boot_port(value) {
@@ -176,6 +201,22 @@ mod tests {
         );
         assert_eq!(line.complaints.len(), 5, "{:?}", line.complaints);
         assert_eq!(CommandLine { complaints: vec![], ..line }, CommandLine::default());
+    }
+
+    #[test]
+    fn what_follows_a_panic_is_restart_by_default() {
+        for (word, after) in [
+            ("", AfterPanic::Restart),
+            ("landfall.panic=restart", AfterPanic::Restart),
+            ("landfall.panic=reboot", AfterPanic::Reboot),
+            ("landfall.panic=halt", AfterPanic::Halt),
+            ("landfall.panic=stay", AfterPanic::Stay),
+            ("panic=30", AfterPanic::Restart),
+        ] {
+            let line = CommandLine::parse(word);
+            assert_eq!((line.after_panic, line.complaints.as_slice()), (after, [].as_slice()), "{word}");
+        }
+        assert!(CommandLine::parse("landfall.panic=no").complaints[0].contains("write restart, reboot, halt or stay"));
     }
 
     #[test]

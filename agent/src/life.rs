@@ -1,7 +1,7 @@
 //! The agent's life, as PID 1 and as an ordinary command: reach the coordinator, enrol, hold the session, execute
 //! assignments. Every failed step logs what failed and what to do, and is retried for ever.
 
-mod clock;
+pub(crate) mod clock;
 mod dry_run;
 mod serve;
 mod uplink;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::booted::{self, Booted, FAULT_WAIT, STUCK_WAIT};
 use crate::efi;
-use crate::life::End;
+use crate::life::{End, clock};
 use crate::logging::Tail;
 use crate::ownership::claim_machine;
 use crate::pid1::power::{self, Before};
@@ -21,6 +21,7 @@ const ORDERLY: Duration = Duration::from_secs(120);
 /// Serves the coordinator that the kernel's command line names.
 pub(super) async fn serve(tail: Tail) -> ! {
     claim_machine();
+    clock::set_to_floor();
     let booted = Booted::start(booted::command_line().interfaces).await;
     // systemd has mounted them; another init may not have.
     std::thread::spawn(efi::mount_variables);

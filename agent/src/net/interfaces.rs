@@ -149,7 +149,18 @@ mod tests {
     fn link(index: u32, name: &str, controller: Option<u32>) -> Link {
         let mac = MacAddr([2, 0, 0, 0, 0, u8::try_from(index).unwrap()]);
         let real = name.starts_with("eth");
-        Link { index, name: name.into(), mac, permanent_mac: mac, up: true, carrier: true, controller, mtu: 1500, real }
+        Link {
+            index,
+            name: name.into(),
+            mac,
+            permanent_mac: mac,
+            up: true,
+            carrier: true,
+            controller,
+            mtu: 1500,
+            real,
+            usb: false,
+        }
     }
 
     fn wanted(lines: &[&str]) -> Vec<NetworkInterface> {

@@ -74,7 +74,8 @@ impl Managed {
             if let Role::Interface(addressing) = role {
                 let carrier = self.carriers.entry(link.index).or_insert_with(|| {
                     let (sender, receiver) = watch::channel(false);
-                    tracing::info!("{}: port {}", link.name, link.permanent_mac);
+                    let usb = if link.usb { " on USB, which is tried last" } else { "" };
+                    tracing::info!("{}: port {}{usb}", link.name, link.permanent_mac);
                     self.ports.send_modify(|all| _ = all.insert(link.index, known(link)));
                     // A fixed IPv6 address is the only one that is used.
                     if !addressing.fixed.iter().any(|setup| setup.address.addr().is_ipv6()) {
@@ -134,6 +135,7 @@ fn known(link: &Link) -> Port {
         name: link.name.clone(),
         mac: link.mac,
         permanent_mac: link.permanent_mac,
+        usb: link.usb,
         carrier: link.carrier,
         addresses: Addresses::default(),
         unanswered: 0,

@@ -41,6 +41,8 @@ pub(crate) struct Link {
     pub(crate) mtu: u32,
     /// Has a device behind it; bonds, VLANs, bridges and dummies have none.
     pub(crate) real: bool,
+    /// That device is on USB, as the port is that a BMC shows its host.
+    pub(crate) usb: bool,
 }
 
 /// A netlink request that the kernel refused.
@@ -294,9 +296,11 @@ fn link(message: LinkMessage) -> Option<Link> {
         }
     }
     let (name, mac) = (name?, mac?);
+    let device = Path::new("/sys/class/net").join(&name).join("device");
     Some(Link {
         index: message.header.index,
-        real: Path::new("/sys/class/net").join(&name).join("device").exists(),
+        real: device.exists(),
+        usb: device.join("subsystem").read_link().is_ok_and(|bus| bus.ends_with("usb")),
         name,
         mac,
         permanent_mac: permanent.filter(|m| m.0 != [0; 6]).unwrap_or(mac),

@@ -28,6 +28,8 @@ pub(crate) struct Port {
     pub(crate) mac: MacAddr,
     /// The address burned in.
     pub(crate) permanent_mac: MacAddr,
+    /// Whether it is on USB.
+    pub(crate) usb: bool,
     /// Whether there is a signal.
     pub(crate) carrier: bool,
     /// What it can be used with.

@@ -128,7 +128,7 @@ async fn neighbour() {
     let port = serde_json::json!({ "name": "port", "mac": "02:00:00:00:00:01", "carrier": true });
     let nics = vec![serde_json::from_value(port).unwrap()];
     let mut facts = MachineFacts { nics, ..MachineFacts::default() };
-    far.run(|| {
+    let announce = || {
         let ports = nix::ifaddrs::getifaddrs().unwrap().filter(|port| port.interface_name == "switch");
         let at = ports.filter_map(|port| port.address?.as_link_addr().copied()).next().unwrap();
         let head = [0x01, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 9, 0x88, 0xcc];
@@ -136,8 +136,15 @@ async fn neighbour() {
         let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
         let frame = [&head[..], payload].concat();
         nix::sys::socket::sendto(socket.as_raw_fd(), &frame, &at, MsgFlags::empty()).unwrap();
-    });
-    tokio::time::timeout(limit, network.neighbours().changed(&facts)).await.unwrap();
+    };
+    // As a switch does, again and again: the kernel drops what is sent in the first moment after a carrier, before its queues are active.
+    let neighbours = network.neighbours();
+    let heard = async {
+        while tokio::time::timeout(Duration::from_millis(100), neighbours.changed(&facts)).await.is_err() {
+            far.run(announce);
+        }
+    };
+    tokio::time::timeout(limit, heard).await.unwrap();
     network.neighbours().fill(&mut facts);
     let heard = facts.nics[0].neighbour.as_ref().unwrap();
     assert_eq!((heard.chassis.as_str(), heard.port.as_str()), ("sw1", "p7"));

@@ -1,7 +1,7 @@
 //! The uplink: the one port that the agent uses to reach the coordinator.
 //!
 //! Every port with an address is tried, bound to its device so that routes of others do not matter; the firmware's own
-//! port (`BOOTIF`) gets a head start. The winner's route to the coordinator is then set with a metric below every
+//! port (`BOOTIF`) gets a head start, and one on USB waits for the others. The winner's route to the coordinator is then set with a metric below every
 //! other, which settles it for all connections (two ports in one subnet included). A renewed lease with other routes or name
 //! servers is adopted in mid-session. When the winner loses its carrier or address, or the session gets no answers any
 //! more, the choice is made again.
@@ -23,6 +23,8 @@ use super::setup::{Addresses, Route};
 
 /// How long BOOTIF is tried alone.
 const HEAD_START: Duration = Duration::from_millis(300);
+/// How long the others are tried before a port on USB, which may lead to the machine's BMC alone.
+const USB_WAIT: Duration = Duration::from_secs(3);
 /// So long after the first try other ports are taken in: one whose address changes again and again would never let the choice end.
 const TAKEN_IN: Duration = Duration::from_secs(30);
 /// For one TCP connection.
@@ -88,11 +90,9 @@ impl Network {
                     continue;
                 }
                 tried.insert(index, candidate.addresses.clone());
-                let first = boot_port.is_none_or(|mac| mac == candidate.mac || mac == candidate.permanent_mac);
+                let wait = wait(&candidate, boot_port, changes.borrow().values());
                 tries.push(async move {
-                    if !first {
-                        tokio::time::sleep(HEAD_START).await;
-                    }
+                    tokio::time::sleep(wait).await;
                     let Port { name, addresses, .. } = candidate;
                     let answer = connect(&name, host, port, &addresses).await;
                     (index, name, addresses, answer)
@@ -187,6 +187,16 @@ fn routes_of(addresses: &Addresses, coordinator: IpAddr) -> Vec<(Route, u32)> {
     default.map(|route| (*route, DEFAULT_METRIC)).chain(way.map(|route| (route, COORDINATOR_METRIC))).collect()
 }
 
+/// How long others are tried before a port. Without a choice there is nothing to wait for.
+fn wait<'a>(port: &Port, boot_port: Option<MacAddr>, mut all: impl Iterator<Item = &'a Port>) -> Duration {
+    match boot_port {
+        Some(mac) if mac == port.mac || mac == port.permanent_mac => Duration::ZERO,
+        _ if port.usb && all.any(|other| !other.usb) => USB_WAIT,
+        Some(_) => HEAD_START,
+        None => Duration::ZERO,
+    }
+}
+
 fn usable(port: &Port) -> bool {
     port.carrier && port.addresses.iter().next().is_some()
 }
@@ -245,6 +255,10 @@ mod tests {
         Addresses { v4: Some(setup(address, routes, nameservers)), v6: None }
     }
 
+    fn port(mac: MacAddr, usb: bool, addresses: Addresses) -> Port {
+        Port { name: "eth0".into(), mac, permanent_mac: mac, usb, carrier: true, addresses, unanswered: 0 }
+    }
+
     const ROUTES: &[(&str, &str)] = &[("0.0.0.0/0", "10.0.2.1"), ("172.16.0.0/12", "10.0.2.9")];
 
     #[test]
@@ -253,8 +267,7 @@ mod tests {
         let held = v4("10.0.2.15/24", ROUTES, &[]);
         let uplink = Uplink { index: 2, name: "eth0".into(), coordinator, addresses: held.clone(), routes: Vec::new() };
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let port =
-            |addresses| Port { name: "eth0".into(), mac, permanent_mac: mac, carrier: true, addresses, unanswered: 0 };
+        let port = |addresses| port(mac, false, addresses);
         let longer = Addresses { v4: held.v4.clone().map(|v4| Setup { mtu: Some(1500), ..v4 }), v6: None };
         assert_eq!(change(&uplink, Some(&port(longer))), None);
         let others = [
@@ -270,6 +283,19 @@ mod tests {
         for lost in [Some(&other), Some(&port(Addresses::default())), Some(&dark), None] {
             assert_eq!(change(&uplink, lost), Some(Change::Lost));
         }
+    }
+
+    #[test]
+    fn a_port_on_usb_waits_for_the_others() {
+        let [card, usb] =
+            [(1, false), (2, true)].map(|(n, usb)| port(MacAddr([2, 0, 0, 0, 0, n]), usb, <_>::default()));
+        let both = [card.clone(), usb.clone()];
+        let of = |port: &Port, boot: Option<&Port>, all: &[Port]| wait(port, boot.map(|p| p.mac), all.iter());
+        let zero = Duration::ZERO;
+        assert_eq!((of(&card, None, &both), of(&usb, None, &both)), (zero, USB_WAIT));
+        assert_eq!((of(&card, Some(&usb), &both), of(&usb, Some(&usb), &both)), (HEAD_START, zero));
+        assert_eq!((of(&card, Some(&card), &both), of(&usb, Some(&card), &both)), (zero, USB_WAIT));
+        assert_eq!(of(&usb, None, std::slice::from_ref(&usb)), zero, "there is no other");
     }
 
     #[test]

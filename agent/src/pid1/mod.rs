@@ -19,11 +19,15 @@ use self::power::Before;
 use self::spcr::Copier;
 use self::watchdog::Watchdog;
 use crate::booted::{self, Booted, FAULT_WAIT, STUCK_WAIT};
+use crate::cmdline::AfterPanic;
+use crate::life::clock;
 use crate::logging::Tail;
 use crate::ownership::claim_machine;
 use crate::status::Board;
 use crate::{drivers, efi, logging};
 
+/// What is said when the keys are pressed.
+const PRESSED: &str = "Ctrl-Alt-Del: restarting";
 /// A slow console has so long for the last lines before the machine goes down.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
@@ -48,6 +52,7 @@ pub(crate) fn main() -> ! {
     let tail = logging::init(log.clone(), false);
     report_panics(log.clone(), tail.clone());
     tracing::info!("landfall-agent {} is PID 1", env!("CARGO_PKG_VERSION"));
+    clock::set_to_floor();
     for complaint in complaints {
         tracing::error!("{complaint}");
     }
@@ -88,31 +93,47 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
         let ended = loop {
             tokio::select! {
                 ended = &mut life => break ended.map(|end| power::of(&end)),
+                // What is under way continues until the kernel goes down: an action that is stopped would be a failed one.
                 () = keyboard.pressed() => {
-                    say(&board, "Ctrl-Alt-Del: restarting");
-                    stop(&mut watchdog).await;
-                    // What is under way continues until the kernel goes down: an action that is stopped would be a failed one.
-                    restart(RebootMode::RB_AUTOBOOT, Before::Sync, log).await;
+                    down(PRESSED, RebootMode::RB_AUTOBOOT, Before::Sync, (&board, &mut watchdog, log)).await;
                 }
             }
         };
         match ended {
             Ok((why, how)) => {
-                say(&board, why);
-                stop(&mut watchdog).await;
-                restart(how, Before::Unmount, log).await;
+                down(why, how, Before::Unmount, (&board, &mut watchdog, log)).await;
                 // The kernel refused to go down.
                 watchdog = None;
             }
             Err(e) => {
-                tracing::error!("the agent failed by an internal error: {e}; it starts again");
+                let (next, how) = after(line.after_panic);
+                tracing::error!("the agent failed by an internal error: {e}; {next}");
                 board.change(|status| {
                     status.actions.clear();
-                    (status.now, status.error) = ("starting again".to_owned(), Some(format!("internal error: {e}")));
+                    (status.now, status.error) = (next.to_owned(), Some(format!("internal error: {e}")));
                 });
+                // The report is on its way to the coordinator.
                 tokio::time::sleep(FAULT_WAIT).await;
+                match how {
+                    Some(how) => down(next, how, Before::Sync, (&board, &mut watchdog, log)).await,
+                    None if line.after_panic == AfterPanic::Stay => {
+                        keyboard.pressed().await;
+                        down(PRESSED, RebootMode::RB_AUTOBOOT, Before::Sync, (&board, &mut watchdog, log)).await;
+                    }
+                    None => {}
+                }
             }
         }
+    }
+}
+
+/// What follows an internal error, in words, and how the machine goes down for it.
+const fn after(panic: AfterPanic) -> (&'static str, Option<RebootMode>) {
+    match panic {
+        AfterPanic::Restart => ("it starts again", None),
+        AfterPanic::Reboot => ("the machine restarts (landfall.panic=reboot)", Some(RebootMode::RB_AUTOBOOT)),
+        AfterPanic::Halt => ("the machine is turned off (landfall.panic=halt)", Some(RebootMode::RB_POWER_OFF)),
+        AfterPanic::Stay => ("the machine stays as it is (landfall.panic=stay); Ctrl-Alt-Del restarts it", None),
     }
 }
 
@@ -141,9 +162,14 @@ fn answer_module_requests() {
     }
 }
 
-fn say(board: &Board, why: &str) {
+/// Takes the machine down. Returns only if the kernel refuses.
+async fn down(
+    why: &str, how: RebootMode, before: Before, (board, watchdog, log): (&Board, &mut Option<Watchdog>, &KernelLog),
+) {
     tracing::info!("{why}");
     board.say(why);
+    stop(watchdog).await;
+    restart(how, before, log).await;
 }
 
 async fn stop(watchdog: &mut Option<Watchdog>) {

@@ -67,6 +67,8 @@ impl Network {
     pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
     /// The bridge's name inside the namespace.
     pub const BRIDGE: &str = "br0";
+    /// That of the bridge of [`Network::island`].
+    pub const ISLAND: &str = "br1";
 
     /// Makes a network, after sweeping what dead labs left.
     ///
@@ -106,14 +108,14 @@ impl Network {
         self.namespace.command(program)
     }
 
-    /// Plugs a new tap into the bridge and returns its name.
+    /// Plugs a new tap into a bridge and returns its name.
     ///
     /// # Errors
-    /// [`LabError`] if the kernel has no tun driver.
-    pub fn add_tap(&self) -> Result<String, LabError> {
+    /// [`LabError`] if there is no such bridge, or the kernel has no tun driver.
+    pub fn add_tap(&self, bridge: &str) -> Result<String, LabError> {
         let name = format!("tap{}", self.taps.fetch_add(1, Ordering::Relaxed));
         self.namespace.ip(&["tuntap", "add", &name, "mode", "tap"])?;
-        self.namespace.ip(&["link", "set", &name, "master", Self::BRIDGE, "up"])?;
+        self.namespace.ip(&["link", "set", &name, "master", bridge, "up"])?;
         Ok(name)
     }
 
@@ -131,9 +133,24 @@ impl Network {
     /// # Errors
     /// [`LabError`] as for [`Network::create`].
     pub fn neighbour(&self) -> Result<Namespace, LabError> {
+        self.beside(Self::BRIDGE, "veth0")
+    }
+
+    /// A namespace at [`Network::NEIGHBOUR`] on a bridge of its own, from which nothing leads to the lab's side: a place for a DHCP
+    /// server whose network is a dead end. Machines are plugged in by [`Plug::Island`](crate::Plug::Island).
+    ///
+    /// # Errors
+    /// [`LabError`] as for [`Network::create`].
+    pub fn island(&self) -> Result<Namespace, LabError> {
+        self.namespace.ip(&["link", "add", Self::ISLAND, "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
+        self.namespace.ip(&["link", "set", Self::ISLAND, "up"])?;
+        self.beside(Self::ISLAND, "veth1")
+    }
+
+    fn beside(&self, bridge: &str, end: &str) -> Result<Namespace, LabError> {
         let other = Namespace::create()?;
-        self.namespace.ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", other.name()])?;
-        self.namespace.ip(&["link", "set", "veth0", "master", Self::BRIDGE, "up"])?;
+        self.namespace.ip(&["link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", other.name()])?;
+        self.namespace.ip(&["link", "set", end, "master", bridge, "up"])?;
         other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", "eth0"])?;
         other.ip(&["link", "set", "eth0", "up"])?;
         Ok(other)

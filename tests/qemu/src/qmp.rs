@@ -117,6 +117,17 @@ impl Qmp {
             .ok_or_else(|| LabError::Qmp { command: command.into(), message: format!("it has no count for {device}") })
     }
 
+    /// What the hardware clock shows, UTC: year, month, day, hour.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`].
+    pub async fn hardware_clock(&mut self) -> Result<[i64; 4], LabError> {
+        let time = self.command("qom-get", json!({ "path": "/machine", "property": "rtc-time" })).await?;
+        // As C's `struct tm`: years since 1900, months from 0.
+        let field = |name: &str, first: i64| time[name].as_i64().map_or(-1, |number| number + first);
+        Ok([field("tm_year", 1900), field("tm_mon", 1), field("tm_mday", 0), field("tm_hour", 0)])
+    }
+
     /// Presses the reset button.
     ///
     /// # Errors

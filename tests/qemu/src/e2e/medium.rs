@@ -72,7 +72,7 @@ pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()>
 }
 
 /// A boot medium of this coordinator.
-async fn medium_of(scene: &Scene) -> anyhow::Result<PathBuf> {
+pub(super) async fn medium_of(scene: &Scene) -> anyhow::Result<PathBuf> {
     let medium = scene.context.dir.join("landfall.iso");
     let (line, artefacts, file) = (command_line(scene).await?, scene.context.artefacts.clone(), medium.clone());
     let made = move || {

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::{DiskBus, Firmware, Machine, NicSpec};
+use landfall_lab::{DiskBus, Firmware, Machine, NicSpec, Plug};
 use serde_json::json;
 
 use super::Context;
@@ -20,7 +20,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     let mut first = build(scene.ordinary("m1").firmware(Firmware::Bios))?;
     let own_port = Machine::builder("twin").spec().nics[0].mac.clone();
     let mut twin_spec = first.spec().clone();
-    twin_spec.nics = vec![NicSpec { mac: own_port, cable: None }];
+    twin_spec.nics = vec![NicSpec { mac: own_port, plug: Plug::Lab, card: None }];
     let mut twin = build(
         Machine::builder("twin").firmware(Firmware::Bios).identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme),
     )?;

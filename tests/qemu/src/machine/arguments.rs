@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chips;
 use super::spec::seed;
-use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium};
+use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium, Plug};
 use crate::{Accel, Firmware, LabError, firmware};
 
 const fn board(board: Board) -> &'static str {
@@ -83,6 +83,9 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     if spec.watchdog {
         add(&["-device", "i6300esb", "-action", "watchdog=reset"]);
     }
+    if let Some(shows) = spec.clock {
+        add(&["-rtc", &format!("base={shows}")]);
+    }
     if spec.tpm {
         add(&["-chardev", &format!("socket,id=tpm,path={}", chips::tpm_socket(dir).display())]);
         add(&["-tpmdev", "emulator,id=tpm0,chardev=tpm", "-device", "tpm-tis,tpmdev=tpm0"]);
@@ -125,7 +128,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         order
     };
     let has = |bus: DiskBus| spec.disks.iter().any(|disk| disk.bus == bus);
-    if has(DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) || spec.card == Card::Usb {
+    if has(DiskBus::Usb) || matches!(spec.medium, Some((_, Medium::Usb))) || spec.has_card(Card::Usb) {
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
     if spec.board == Board::Virt && spec.medium.is_some() {
@@ -142,21 +145,23 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&["-blockdev", &file, "-device", &format!("{device},id=medium,drive=medium,bootindex={}", boot_index())]);
     }
     for (i, (nic, tap)) in spec.nics.iter().zip(taps).enumerate() {
-        match &nic.cable {
-            None => add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]),
-            Some(Cable { own, other }) => {
+        match &nic.plug {
+            Plug::Lab | Plug::Island | Plug::Nothing => {
+                add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")])
+            }
+            Plug::Cable(Cable { own, other }) => {
                 let (own, other) = (own.display(), other.display());
                 let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
                 add(&["-netdev", &format!("dgram,id=net{i},{ends}")]);
             }
         }
         // A port without a speed joins no LACP group.
-        let speed = if nic.cable.is_some() { ",speed=10000,duplex=full" } else { "" };
+        let speed = if matches!(nic.plug, Plug::Cable(_)) { ",speed=10000,duplex=full" } else { "" };
         let index = match spec.firmware {
             Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
             Firmware::Uefi | Firmware::Bios => String::new(),
         };
-        let device = card(spec.card, spec.firmware);
+        let device = card(nic.card.unwrap_or(spec.card), spec.firmware);
         add(&["-device", &format!("{device},netdev=net{i},mac={}{speed}{index}", nic.mac)]);
     }
     for (bus, controller) in [

@@ -17,7 +17,7 @@ use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 pub use chips::{BMC_ADDRESS, BMC_MAC, endorsement_key};
 pub use fault::{DiskErrors, DiskFault};
 pub use plug::put_first;
-pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, Extra, MachineBuilder, MachineSpec, Medium, NicSpec};
+pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, Extra, MachineBuilder, MachineSpec, Medium, NicSpec, Plug};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -59,7 +59,11 @@ impl Machine {
         if spec.tpm {
             chips::make_tpm(&dir)?;
         }
-        let tap = |nic: &NicSpec| if nic.cable.is_none() { network.add_tap() } else { Ok(String::new()) };
+        let tap = |nic: &NicSpec| match nic.plug {
+            Plug::Lab | Plug::Nothing => network.add_tap(Network::BRIDGE),
+            Plug::Island => network.add_tap(Network::ISLAND),
+            Plug::Cable(_) => Ok(String::new()),
+        };
         let taps = spec.nics.iter().map(tap).collect::<Result<Vec<_>, _>>()?;
         let disks = spec
             .disks
@@ -274,7 +278,11 @@ pub(crate) async fn start(machine: &mut Machine) -> Result<Mark, LabError> {
     machine.qemu_log.append(format!("{program} {}\n", arguments.join(" ")).as_bytes());
     let outputs = Outputs { stdout: machine.serial.clone(), stderr: machine.qemu_log.clone() };
     let mut process = Process::spawn(&format!("qemu ({})", machine.spec.name), command, outputs)?;
-    let qmp = connect(&socket, &machine.spec.name, &mut process).await?;
+    let mut qmp = connect(&socket, &machine.spec.name, &mut process).await?;
+    // The firmware takes longer than this to look at its first port.
+    for (i, _) in machine.spec.nics.iter().enumerate().filter(|(_, nic)| matches!(nic.plug, Plug::Nothing)) {
+        qmp.command("set_link", serde_json::json!({ "name": format!("net{i}"), "up": false })).await?;
+    }
     machine.running = Some(Running { process, qmp, _chips: chips });
     Ok(mark)
 }

@@ -91,8 +91,23 @@ pub struct DiskSpec {
 pub struct NicSpec {
     /// MAC address, lower-case with colons.
     pub mac: String,
-    /// The cable it is at; `None`: it is plugged into the lab's network.
-    pub cable: Option<Cable>,
+    /// Where its cable leads.
+    pub plug: Plug,
+    /// Its card; `None`: the machine's, see [`MachineSpec::card`].
+    pub card: Option<Card>,
+}
+
+/// Where the cable of a network port leads.
+#[derive(Debug, Clone)]
+pub enum Plug {
+    /// To the lab's network.
+    Lab,
+    /// To the lab's other network, see [`Network::island`].
+    Island,
+    /// Nowhere: there is no carrier.
+    Nothing,
+    /// To another machine.
+    Cable(Cable),
 }
 
 /// One end of a cable between two machines. Frames are datagrams between two sockets, so it carries LACP, which a bridge does not
@@ -167,6 +182,8 @@ pub struct MachineSpec {
     pub tpm: bool,
     /// Whether it has a BMC, see [`BMC_ADDRESS`](super::BMC_ADDRESS).
     pub bmc: bool,
+    /// What its hardware clock shows when it is switched on, as `1970-01-01T00:00:00`; `None`: the host's time.
+    pub clock: Option<&'static str>,
     /// Whether it has a screen, a VGA card; otherwise its firmware writes to the serial console too.
     pub screen: bool,
     /// Whether the firmware names the serial console as the machine's (ACPI's table SPCR).
@@ -183,6 +200,13 @@ pub struct MachineSpec {
     pub direct_kernel: Option<(PathBuf, PathBuf, String)>,
     /// What the firmware starts before network and disks.
     pub medium: Option<(PathBuf, Medium)>,
+}
+
+impl MachineSpec {
+    /// Whether a port has this card.
+    pub(super) fn has_card(&self, card: Card) -> bool {
+        self.nics.iter().any(|nic| nic.card.unwrap_or(self.card) == card)
+    }
 }
 
 /// Puts a machine together.
@@ -210,10 +234,11 @@ impl MachineBuilder {
             watchdog: false,
             tpm: false,
             bmc: false,
+            clock: None,
             screen: false,
             names_console: false,
             card: Card::Virtio,
-            nics: vec![NicSpec { mac: mac(seed, 0), cable: None }],
+            nics: vec![NicSpec { mac: mac(seed, 0), plug: Plug::Lab, card: None }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
             direct_kernel: None,
@@ -267,6 +292,13 @@ impl MachineBuilder {
             Extra::NamedConsole => self.spec.names_console = true,
             Extra::Screen => self.spec.screen = true,
         }
+        self
+    }
+
+    /// A hardware clock that shows this when it is switched on, as `1970-01-01T00:00:00`.
+    #[must_use]
+    pub fn clock(mut self, shows: &'static str) -> Self {
+        self.spec.clock = Some(shows);
         self
     }
 
@@ -359,18 +391,20 @@ impl MachineBuilder {
     /// One more port.
     #[must_use]
     pub fn nic(self) -> Self {
-        self.port(None)
+        self.port(Plug::Lab, None)
     }
 
     /// One more port, at the end of a cable.
     #[must_use]
     pub fn cabled(self, end: Cable) -> Self {
-        self.port(Some(end))
+        self.port(Plug::Cable(end), None)
     }
 
-    fn port(mut self, cable: Option<Cable>) -> Self {
+    /// One more port, of this card instead of the machine's.
+    #[must_use]
+    pub fn port(mut self, plug: Plug, card: Option<Card>) -> Self {
         let nth = self.spec.nics.len() as u64;
-        self.spec.nics.push(NicSpec { mac: mac(seed(&self.spec.name), nth), cable });
+        self.spec.nics.push(NicSpec { mac: mac(seed(&self.spec.name), nth), plug, card });
         self
     }
 
