@@ -22,21 +22,24 @@ pub struct UnknownPort(String);
 /// [`UnknownPort`]
 pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) -> Result<Value, UnknownPort> {
     let (mut ethernets, mut bonds, mut vlans) = (Map::new(), Map::new(), Map::new());
+    // A port may be stated by name here and by address there.
+    let ports = |interface: &NetworkInterface| interface.ports.iter().map(|port| address(port, nics)).collect();
+    let ports = interfaces.iter().map(ports).collect::<Result<Vec<Vec<MacAddr>>, _>>()?;
+    let all = || interfaces.iter().zip(&ports);
     // The interface below VLANs, by its ports.
-    let mut bases: BTreeMap<&[PortRef], String> = BTreeMap::new();
-    for interface in interfaces {
-        if bases.contains_key(interface.ports.as_slice()) {
+    let mut bases: BTreeMap<&[MacAddr], String> = BTreeMap::new();
+    for (interface, ports) in all() {
+        if bases.contains_key(ports.as_slice()) {
             continue;
         }
         let mut names = Vec::new();
-        for port in &interface.ports {
+        for mac in ports {
             let name = format!("port{}", ethernets.len());
-            let mac = address(port, nics)?;
             ethernets.insert(name.clone(), json!({ "match": { "macaddress": mac.to_string() }, "optional": true }));
             names.push(name);
         }
-        let shared = |other: &&NetworkInterface| other.ports == interface.ports && other.vlan.is_some();
-        let carries = interfaces.iter().filter(shared).filter_map(|other| other.mtu).max();
+        let tagged = || all().filter(|(other, theirs)| *theirs == ports && other.vlan.is_some());
+        let carries = tagged().filter_map(|(other, _)| other.mtu).max();
         let base = match interface.bond {
             None => names.first().cloned().unwrap_or_default(),
             Some(mode) => {
@@ -48,7 +51,7 @@ pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) 
                 name
             }
         };
-        if interface.bond.is_some() || interfaces.iter().any(|other| shared(&other)) {
+        if interface.bond.is_some() || tagged().next().is_some() {
             for name in names {
                 ethernets[&name]["set-name"] = name.clone().into();
             }
@@ -56,10 +59,10 @@ pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) 
         if let Some(mtu) = carries.filter(|mtu| *mtu > ETHERNET_MTU) {
             of(&mut ethernets, &mut bonds, &base)["mtu"] = mtu.into();
         }
-        bases.insert(&interface.ports, base);
+        bases.insert(ports, base);
     }
-    for interface in interfaces {
-        let base = &bases[interface.ports.as_slice()];
+    for (interface, ports) in all() {
+        let base = &bases[ports.as_slice()];
         let settings = match interface.vlan {
             None => of(&mut ethernets, &mut bonds, base),
             Some(id) => {
@@ -70,13 +73,13 @@ pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) 
         };
         state(settings, interface);
     }
-    let mut all = json!({ "version": 2, "ethernets": ethernets });
+    let mut document = json!({ "version": 2, "ethernets": ethernets });
     for (kind, some) in [("bonds", bonds), ("vlans", vlans)] {
         if !some.is_empty() {
-            all[kind] = some.into();
+            document[kind] = some.into();
         }
     }
-    Ok(all)
+    Ok(document)
 }
 
 fn of<'a>(ethernets: &'a mut Map<String, Value>, bonds: &'a mut Map<String, Value>, name: &str) -> &'a mut Value {
@@ -163,6 +166,7 @@ mod tests {
             { "ports": ports, "bond": "802.3ad", "vlan": 20, "mtu": 9000, "addresses": ["192.0.2.7/24"] },
             { "ports": ports, "bond": "802.3ad", "nameservers": ["192.0.2.53"] },
             { "ports": ["eth7"], "vlan": 30 },
+            { "ports": ["52:54:00:00:00:07"], "vlan": 31 },
         ]));
         let port = |name: &str, mac: u8| json!({ "match": { "macaddress": format!("52:54:00:00:00:0{mac}") }, "set-name": name, "optional": true });
         let bond = json!({
@@ -177,6 +181,7 @@ mod tests {
             "vlans": {
                 "bond0.20": { "id": 20, "link": "bond0", "optional": true, "mtu": 9000, "addresses": ["192.0.2.7/24"] },
                 "port2.30": { "id": 30, "link": "port2", "optional": true, "dhcp4": true },
+                "port2.31": { "id": 31, "link": "port2", "optional": true, "dhcp4": true },
             },
         });
         assert_eq!(made, Ok(expected));
