@@ -124,18 +124,33 @@ fn fails(row: &Row) -> bool {
     row.disk == DiskBus::Nvme && row.sector == 4096
 }
 
-/// What the agent saw is what QEMU was given.
-fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
-    let mode = if row.way.firmware() == Firmware::Uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios };
+/// What the agent saw of the board is what QEMU was given.
+pub(super) fn compare_board(facts: &MachineFacts, machine: &Machine) -> anyhow::Result<()> {
+    let spec = machine.spec();
+    let mode = if spec.firmware == Firmware::Uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios };
     ensure!(facts.firmware.mode == mode, "firmware {:?}", facts.firmware);
-    ensure!(
-        facts.smbios.uuid == machine.spec().uuid && facts.smbios.serial == machine.spec().serial,
-        "{:?}",
-        facts.smbios
-    );
+    ensure!(facts.smbios.uuid == spec.uuid && facts.smbios.serial == spec.serial, "{:?}", facts.smbios);
+    ensure!(facts.cpu.logical == spec.cpus, "{:?}", facts.cpu);
     // The kernel and the firmware keep some of it.
     let mib = facts.memory_bytes >> 20;
-    ensure!((mib..=mib + 128).contains(&row.memory_mib.into()), "{mib} MiB of memory");
+    ensure!((mib..=mib + 128).contains(&spec.memory_mib.into()), "{mib} MiB of memory");
+    Ok(())
+}
+
+/// The facts' word for how a disk is attached.
+pub(super) const fn transport(bus: DiskBus) -> &'static str {
+    match bus {
+        DiskBus::Virtio => "virtio",
+        DiskBus::Nvme => "nvme",
+        DiskBus::Ahci => "sata",
+        DiskBus::Usb => "usb",
+        DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => "scsi",
+    }
+}
+
+/// What the agent saw is what QEMU was given.
+fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
+    compare_board(facts, machine)?;
     let nics: Vec<_> = facts.nics.iter().map(|nic| (nic.mac.to_string(), nic.driver.as_str(), nic.carrier)).collect();
     let drivers = match row.card {
         Card::Virtio => &["virtio_net"][..],
@@ -150,15 +165,8 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     let serial = &machine.spec().disks[0].serial;
     let disk = facts.disks.iter().find(|disk| disk.id.serial == *serial);
     let disk = disk.with_context(|| format!("no disk has the serial number {serial}: {:?}", facts.disks))?;
-    let transport = match row.disk {
-        DiskBus::Virtio => "virtio",
-        DiskBus::Nvme => "nvme",
-        DiskBus::Ahci => "sata",
-        DiskBus::Usb => "usb",
-        DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => "scsi",
-    };
-    let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.to_string());
-    ensure!(seen == (DISK_BYTES, row.sector, transport.to_owned()), "disk {disk:?}");
+    let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.as_str());
+    ensure!(seen == (DISK_BYTES, row.sector, transport(row.disk)), "disk {disk:?}");
     // Of QEMU's disks these have SMART.
     let has_health = matches!(row.disk, DiskBus::Nvme | DiskBus::Ahci);
     let failing = disk.health.as_ref().map(|health| health.failing);

@@ -29,6 +29,7 @@ mod kept;
 mod kexec;
 mod late_disk;
 mod layout;
+mod many_disks;
 mod matrix;
 mod medium;
 mod oci_root;
@@ -184,6 +185,8 @@ const TESTS: &[Test] = tests! {
     "s" uefi_http_in_a_matrix_of_machines full |c| matrix::rows(c, Way::UefiHttp);
     "s" bios_cd_in_a_matrix_of_machines full |c| matrix::rows(c, Way::Cd);
     "s" uefi_usb_in_a_matrix_of_machines full |c| matrix::rows(c, Way::Usb);
+    "s" bios_one_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Bios, 12);
+    "s" uefi_the_last_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Uefi, 29);
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" bios_the_system_boots_before_data_of_its_list full second_disk::boots_beside_data;

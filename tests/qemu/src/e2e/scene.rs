@@ -268,11 +268,16 @@ pub(super) async fn command_line(scene: &Scene) -> anyhow::Result<String> {
 
 /// Requires that the disk looks installed: bootable, both tables, and a receipt of this workflow that says so.
 pub(super) fn require_installed(machine: &Machine, workflow: &Workflow) -> anyhow::Result<()> {
-    let disk = machine.disk(0);
+    require_installed_on(machine, 0, workflow)
+}
+
+/// The same of another disk than the first.
+pub(super) fn require_installed_on(machine: &Machine, disk: usize, workflow: &Workflow) -> anyhow::Result<()> {
+    let disk = machine.disk(disk);
     ensure!(disk.has_boot_signature()?, "the disk has no boot signature");
     ensure!(disk.has_primary_gpt()?, "the disk has no primary GPT");
     ensure!(disk.has_backup_gpt()?, "the disk has no GPT at its true end");
-    let receipt = receipt(machine)?;
+    let receipt = disk.read(RECEIPT_AT, 4096)?;
     let uid = workflow.metadata.uid.context("a workflow without a uid")?.to_string();
     let text = String::from_utf8_lossy(&receipt);
     ensure!(
