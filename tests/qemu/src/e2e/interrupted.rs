@@ -222,7 +222,7 @@ pub(super) async fn older_self_fenced(context: Context) -> anyhow::Result<()> {
 }
 
 /// How often the image was tried.
-fn attempts(workflow: &Workflow) -> anyhow::Result<u32> {
+pub(super) fn attempts(workflow: &Workflow) -> anyhow::Result<u32> {
     let status = workflow.status.as_ref().context("a workflow without a status")?;
     Ok(status.actions.first().context("a workflow without actions")?.attempt)
 }

@@ -28,6 +28,7 @@ mod interrupted;
 mod kept;
 mod kexec;
 mod late_disk;
+mod late_ports;
 mod layout;
 mod many_disks;
 mod matrix;
@@ -188,6 +189,7 @@ const TESTS: &[Test] = tests! {
     "s" bios_one_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Bios, 12);
     "s" uefi_the_last_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Uefi, 29);
     "s" a_retry_or_a_wait_finds_a_disk_that_comes_late full late_disk::found_by_retry_and_wait;
+    "s" another_port_takes_over_in_mid_write full late_ports::take_over;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" bios_the_system_boots_before_data_of_its_list full second_disk::boots_beside_data;

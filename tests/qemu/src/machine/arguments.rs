@@ -38,6 +38,9 @@ fn card(card: Card, firmware: Firmware) -> String {
     format!("{device}{}", if needs_rom { "" } else { ",romfile=" })
 }
 
+/// The slot of a port that is plugged in.
+pub(super) const PORT_SLOT: &str = "port-slot";
+
 const fn on(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
@@ -163,6 +166,9 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         };
         let device = card(nic.card.unwrap_or(spec.card), spec.firmware);
         add(&["-device", &format!("{device},netdev=net{i},mac={}{speed}{index}", nic.mac)]);
+    }
+    if spec.port_slot.is_some() {
+        add(&["-device", &format!("pcie-root-port,id={PORT_SLOT},chassis=255")]);
     }
     for (bus, controller) in [
         (DiskBus::Scsi, "virtio-scsi-pci,id=scsi"),

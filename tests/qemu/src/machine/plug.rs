@@ -1,11 +1,12 @@
-//! Disks that are plugged into a machine, or out of it, while it runs.
+//! Disks and a port that are plugged into a machine, or out of it, while it runs.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{DiskBus, DiskSpec, Machine};
-use crate::{DiskImage, LabError, wait_event};
+use super::arguments::PORT_SLOT;
+use super::{DiskBus, DiskSpec, Machine, NicSpec, Plug};
+use crate::{DiskImage, LabError, Network, wait_event};
 
 impl Machine {
     /// Plugs in one more blank SCSI disk, which stays for later power-ons; its index. The machine needs a SCSI disk from the
@@ -73,4 +74,23 @@ pub fn put_first(machine: &mut Machine, index: usize) {
     for (n, disk) in machine.spec.disks.iter_mut().enumerate() {
         disk.first = n == index;
     }
+}
+
+/// Plugs one more virtio port into the slot of [`Extra::PortSlot`](super::Extra::PortSlot), and its cable into the network. It stays
+/// for later power-ons.
+///
+/// # Errors
+/// [`LabError::Qmp`] if the machine is off or has no empty slot.
+pub async fn plug_nic(machine: &mut Machine, network: &Network) -> Result<(), LabError> {
+    let no_slot = || LabError::Qmp { command: "device_add".into(), message: "there is no empty slot".into() };
+    let mac = machine.spec.port_slot.take().ok_or_else(no_slot)?;
+    let (net, tap) = (format!("net{}", machine.spec.nics.len()), network.add_tap(Network::BRIDGE)?);
+    let qmp = machine.on()?;
+    let cable = json!({ "type": "tap", "id": net, "ifname": tap, "script": "no", "downscript": "no" });
+    qmp.command("netdev_add", cable).await?;
+    let port = json!({ "driver": "virtio-net-pci", "bus": PORT_SLOT, "netdev": net, "mac": mac, "romfile": "" });
+    qmp.command("device_add", port).await?;
+    machine.spec.nics.push(NicSpec { mac, plug: Plug::Lab, card: None });
+    machine.taps.push(tap);
+    Ok(())
 }

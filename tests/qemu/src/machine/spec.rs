@@ -150,6 +150,8 @@ pub enum Extra {
     NamedConsole,
     /// See [`MachineSpec::screen`].
     Screen,
+    /// See [`MachineSpec::port_slot`].
+    PortSlot,
 }
 
 /// A machine's parts.
@@ -192,6 +194,8 @@ pub struct MachineSpec {
     pub card: Card,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
+    /// The address of the port that can be plugged into its empty slot, see [`plug_nic`](super::plug_nic).
+    pub port_slot: Option<String>,
     /// SMBIOS system UUID.
     pub uuid: String,
     /// SMBIOS system serial number.
@@ -239,6 +243,7 @@ impl MachineBuilder {
             names_console: false,
             card: Card::Virtio,
             nics: vec![NicSpec { mac: mac(seed, 0), plug: Plug::Lab, card: None }],
+            port_slot: None,
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
             direct_kernel: None,
@@ -291,6 +296,7 @@ impl MachineBuilder {
             Extra::TpmAndBmc => (self.spec.tpm, self.spec.bmc) = (true, true),
             Extra::NamedConsole => self.spec.names_console = true,
             Extra::Screen => self.spec.screen = true,
+            Extra::PortSlot => self.spec.port_slot = Some(mac(seed(&self.spec.name), PLUGGED)),
         }
         self
     }
@@ -453,6 +459,9 @@ impl MachineBuilder {
         &self.spec
     }
 }
+
+/// The number of a port that is plugged in; those that are there from the start count from 0.
+const PLUGGED: u64 = 64;
 
 /// FNV-1a of a machine's name, from which its addresses and numbers follow.
 pub(super) fn seed(name: &str) -> u64 {
