@@ -65,6 +65,8 @@ impl Network {
     pub const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
     /// Where a second server, such as the site's own DHCP, lives.
     pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    /// A router's own address in the network behind it, see [`Network::behind_router`].
+    pub const BEHIND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
     /// The bridge's name inside the namespace.
     pub const BRIDGE: &str = "br0";
     /// That of the bridge of [`Network::island`].
@@ -76,7 +78,15 @@ impl Network {
     /// [`LabError`] if the caller may not make namespaces (root is needed) or iproute2 is missing.
     pub fn create() -> Result<Self, LabError> {
         sweep()?;
-        let namespace = Namespace::create()?;
+        let network = Self::bridged(Namespace::create()?, Self::ADDRESS)?;
+        // No other host has it: it can be used at once.
+        let address = format!("{}/64", Self::ADDRESS_V6);
+        network.namespace.ip(&["addr", "add", &address, "dev", Self::BRIDGE, "nodad"])?;
+        Ok(network)
+    }
+
+    /// A bridge in a namespace, which has this address on it.
+    fn bridged(namespace: Namespace, address: Ipv4Addr) -> Result<Self, LabError> {
         // No spanning tree and no forwarding delay: a port forwards at once, as a lab's switch should.
         namespace.ip(&[
             "link",
@@ -91,9 +101,7 @@ impl Network {
             "mcast_snooping",
             "0",
         ])?;
-        namespace.ip(&["addr", "add", &format!("{}/24", Self::ADDRESS), "dev", Self::BRIDGE])?;
-        // No other host has it: it can be used at once.
-        namespace.ip(&["addr", "add", &format!("{}/64", Self::ADDRESS_V6), "dev", Self::BRIDGE, "nodad"])?;
+        namespace.ip(&["addr", "add", &format!("{address}/24"), "dev", Self::BRIDGE])?;
         namespace.ip(&["link", "set", Self::BRIDGE, "up"])?;
         Ok(Self { namespace, taps: AtomicU32::new(0) })
     }
@@ -154,5 +162,18 @@ impl Network {
         other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", "eth0"])?;
         other.ip(&["link", "set", "eth0", "up"])?;
         Ok(other)
+    }
+
+    /// A second network, `10.78.0.0/24`, whose own side is a router: at [`Network::NEIGHBOUR`] in this network, and at
+    /// [`Network::BEHIND_ROUTER`] in that one. No broadcast passes it.
+    ///
+    /// # Errors
+    /// [`LabError`] as for [`Network::create`].
+    pub fn behind_router(&self) -> Result<Self, LabError> {
+        let far = Self::bridged(self.neighbour()?, Self::BEHIND_ROUTER)?;
+        let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        ip(&["netns", "exec", far.namespace.name(), "sh", "-c", forward])?;
+        self.namespace.ip(&["route", "add", "10.78.0.0/24", "via", &Self::NEIGHBOUR.to_string()])?;
+        Ok(far)
     }
 }

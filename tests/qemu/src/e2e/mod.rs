@@ -41,6 +41,7 @@ mod paused;
 mod power_loss;
 mod proxy_dhcp;
 mod raw;
+mod relayed;
 mod restored;
 mod says;
 mod scene;
@@ -190,6 +191,7 @@ const TESTS: &[Test] = tests! {
     "s" uefi_the_last_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Uefi, 29);
     "s" a_retry_or_a_wait_finds_a_disk_that_comes_late full late_disk::found_by_retry_and_wait;
     "s" another_port_takes_over_in_mid_write full late_ports::take_over;
+    "s" bios_a_machine_behind_a_dhcp_relay_installs full relayed::by_a_router;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" bios_the_system_boots_before_data_of_its_list full second_disk::boots_beside_data;
