@@ -10,7 +10,16 @@ use super::interrupted::attempts;
 use super::paused::Paused;
 use super::scene::{BOOT, INSTALL, Scene, require_installed};
 
-pub(super) async fn take_over(context: Context) -> anyhow::Result<()> {
+/// What becomes of the first port.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// Its cable is pulled.
+    Cable,
+    /// It keeps its carrier, as where a switch fails further away: only the coordinator's silence shows it.
+    Silence,
+}
+
+pub(super) async fn take_over(context: Context, fault: Fault) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
     let Paused { mut server, url, waits } = Paused::midway(&scene).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).with(Extra::PortSlot);
@@ -26,9 +35,15 @@ pub(super) async fn take_over(context: Context) -> anyhow::Result<()> {
     scene.wait_began(&machine, &workflow).await?;
     machine.wait_serial(power_on, "is reached over eth0", BOOT).await?;
 
-    // The port keeps its carrier, as where a switch fails further away: only the coordinator's silence shows it.
-    scene.network.set_link(machine.tap(0), false)?;
     let cut = machine.serial().mark();
+    match fault {
+        Fault::Cable => {
+            let qmp = machine.qmp().context("the machine is off")?;
+            qmp.command("set_link", json!({ "name": "net0", "up": false })).await?;
+            machine.wait_serial(cut, "eth0: carrier lost", BOOT).await?;
+        }
+        Fault::Silence => scene.network.set_link(machine.tap(0), false)?,
+    }
     plug_nic(&mut machine, &scene.network).await?;
     machine.wait_serial(cut, "is reached over eth1", BOOT).await?;
     server.set([]).await?;

@@ -70,6 +70,7 @@ use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, Medium, choose_accel};
 
+use self::late_ports::Fault;
 use self::matrix::Way;
 use self::own_initramfs::Maker;
 
@@ -190,7 +191,8 @@ const TESTS: &[Test] = tests! {
     "s" bios_one_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Bios, 12);
     "s" uefi_the_last_of_thirty_disks_is_chosen_by_serial full |c| many_disks::one_of_thirty(c, Firmware::Uefi, 29);
     "s" a_retry_or_a_wait_finds_a_disk_that_comes_late full late_disk::found_by_retry_and_wait;
-    "s" another_port_takes_over_in_mid_write full late_ports::take_over;
+    "s" a_pulled_cable_moves_a_write_to_another_port full |c| late_ports::take_over(c, Fault::Cable);
+    "s" a_silent_network_moves_a_write_to_another_port full |c| late_ports::take_over(c, Fault::Silence);
     "s" bios_a_machine_behind_a_dhcp_relay_installs full relayed::by_a_router;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
