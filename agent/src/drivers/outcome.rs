@@ -17,9 +17,13 @@ pub(super) struct Outcome {
     pub(super) refused: Option<String>,
 }
 
-/// Notes the modules that fit a device.
+/// Notes the modules that fit a device. That none of the tools layer does takes nothing back of what the boot image's became.
 pub(super) fn note(alias: String, outcomes: Vec<Outcome>) {
-    OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner).insert(alias, outcomes);
+    let mut all = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let noted = all.entry(alias).or_default();
+    if !outcomes.is_empty() {
+        *noted = outcomes;
+    }
 }
 
 /// Why a device with this modalias has no driver; empty where this agent loads none, or has not come to it yet.
@@ -55,6 +59,7 @@ mod tests {
             (vec![], "no module of the boot image fits"),
             (vec![outcome("ice", Some("ENOMEM"))], "module ice is not loaded: ENOMEM"),
             (vec![outcome("ice", None)], "module ice is loaded, and does not drive it; the kernel's log says why"),
+            (vec![], "module ice is loaded, and does not drive it; the kernel's log says why"),
         ] {
             note("pci:v00008086d00001593".into(), outcomes);
             assert_eq!(why_undriven("pci:v00008086d00001593"), said);

@@ -102,8 +102,6 @@ async fn supervise(log: &KernelLog, tail: &Tail) -> Infallible {
         match ended {
             Ok((why, how)) => {
                 down(why, how, Before::Unmount, (&board, &mut watchdog, log)).await;
-                // The kernel refused to go down.
-                watchdog = None;
             }
             Err(e) => {
                 let (next, how) = after(line.after_panic);
@@ -172,8 +170,9 @@ async fn down(
     restart(how, before, log).await;
 }
 
+/// Stops it for good: should the kernel refuse to go down, it is not started again.
 async fn stop(watchdog: &mut Option<Watchdog>) {
-    if let Some(watchdog) = watchdog {
+    if let Some(watchdog) = watchdog.take() {
         watchdog.stop().await;
     }
 }

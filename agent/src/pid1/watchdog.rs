@@ -37,7 +37,7 @@ impl Watchdog {
     }
 
     /// Stops it: the machine goes down by itself, and what starts next brings its own driver, perhaps late.
-    pub(super) async fn stop(&mut self) {
+    pub(super) async fn stop(mut self) {
         self.stop.send_replace(true);
         match tokio::time::timeout(STOP_LIMIT, &mut self.task).await {
             Ok(Ok(())) => {}
