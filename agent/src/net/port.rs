@@ -234,7 +234,8 @@ impl Task {
         if unanswered >= 4 && unanswered.is_power_of_two() {
             tracing::warn!(
                 "{} ({}): no DHCP answer after {unanswered} tries; check that a DHCP server serves this network and \
-                    that the switch port is in the right VLAN. The agent keeps trying",
+                    answers this address (the coordinator's answers those in machines' documents), and that the switch port is in \
+                    the right VLAN. The agent keeps trying",
                 self.link.name,
                 self.link.mac,
             );
