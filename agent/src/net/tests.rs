@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use landfall_api::MachineFacts;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{LinkAddr, MsgFlags, recvfrom};
 
 use super::*;
 
@@ -184,12 +184,33 @@ async fn in_own_network() {
     assert!(refused.0.iter().any(|why| why.contains("good") && why.contains("refused")), "{refused:?}");
     assert!(refused.0.iter().any(|why| why.contains("dead") && why.contains("no address")), "{refused:?}");
 
+    // While `good` has an address, `dead` still asks from none.
+    let questions = far.run(|| {
+        let ip = Some(socket2::Protocol::from(i32::from(0x0800_u16.to_be())));
+        let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::DGRAM, ip).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket
+    });
+
     // The server names another gateway and name server, and the lease is checked: both are used under the same address.
     drop(dnsmasq);
     let _dnsmasq = far.run(move || dnsmasq_at(&leases, "10.99.0.3", "10.99.0.2"));
     network.check_leases();
     let change = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
     let Change::Renewed(addresses) = change else { panic!("{change:?}") };
+    let asked = far.run(move || {
+        let mut packet = [0; 2048];
+        loop {
+            let (_, from) = recvfrom::<LinkAddr>(questions.as_raw_fd(), &mut packet).unwrap();
+            let index = u32::try_from(from.unwrap().ifindex()).unwrap();
+            // The addresses and the ports.
+            if nix::net::if_::if_indextoname(index).unwrap().to_bytes() == b"unused" && packet[20..24] == [0, 68, 0, 67]
+            {
+                return packet[12..20].to_vec();
+            }
+        }
+    });
+    assert_eq!(asked, [0, 0, 0, 0, 255, 255, 255, 255]);
     let before = address(&uplink);
     let uplink = network.follow(uplink, addresses).await;
     assert_eq!(address(&uplink), before);

@@ -1,6 +1,7 @@
 //! DHCPv4 on one port: the state machine of `client`, the parser of `lease`, and the socket between them.
 
 mod client;
+mod frame;
 mod lease;
 mod socket;
 
