@@ -17,7 +17,7 @@ pub(super) struct Outcome {
     pub(super) refused: Option<String>,
 }
 
-/// Notes the modules that fit a device. That none of the tools layer does takes nothing back of what the boot image's became.
+/// Notes the modules that fit a device. Those of the boot image stay noted when the tools layer is searched too and has none.
 pub(super) fn note(alias: String, outcomes: Vec<Outcome>) {
     let mut all = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
     let noted = all.entry(alias).or_default();

@@ -94,7 +94,7 @@ async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
             some => format!("without a driver: {}", some.join(", ")),
         };
         tracing::error!(
-            "no network port ({seen}); a missing driver belongs into the boot image's profile. The agent keeps looking"
+            "no network port ({seen}); add a missing driver to the boot image's profile. The agent keeps looking"
         );
         wait = (wait * 2).min(Duration::from_secs(60));
     }

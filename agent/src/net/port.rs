@@ -112,7 +112,7 @@ impl Task {
 
     async fn speak_dhcp(&mut self, carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
         let socket = loop {
-            match Socket::open(&self.link.name, self.link.mac) {
+            match Socket::open(&self.link.name) {
                 Ok(socket) => break socket,
                 Err(e) => tracing::warn!("{}: cannot open a socket for DHCP: {e}", self.link.name),
             }

@@ -183,10 +183,13 @@ impl Assignments {
     ) -> Result<CloudInit, Problem> {
         let name = &machine.metadata.name;
         let files = seed_files(&spec, machine, &workflow_uid.to_string()).map_err(|error| {
-            Problem::new(ErrorCode::InvalidDocument, format!("machine {name} has no network for its installed system"))
-                .caused_by(&error)
-                .at("spec.network")
-                .hint("correct the machine's document, or state the network in the template's cloudInit")
+            Problem::new(
+                ErrorCode::InvalidDocument,
+                format!("the installed system cannot get the network of machine {name}"),
+            )
+            .caused_by(&error)
+            .at("spec.network")
+            .hint("correct the machine's document, or state the network in the template's cloudInit")
         })?;
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {

@@ -1,5 +1,5 @@
-//! The frame that asks for an address, with the headers that the kernel would not write so: it sends from another port's address where
-//! there is one, and servers and switches drop what comes from an address that is not there. Pure.
+//! A DHCP request of a port without an address, as a whole Ethernet frame. The kernel would send it from the address of another port, and
+//! some servers and switches drop that. Pure.
 
 use std::net::Ipv4Addr;
 

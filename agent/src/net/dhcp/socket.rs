@@ -1,7 +1,7 @@
 //! A UDP socket that speaks DHCP on one port before the port has an address.
 //!
-//! Bound to the device, the kernel hands over broadcasts that arrive there, and every request asks for broadcast answers. To everyone it
-//! would send from another port's address where there is one: until the port has its own, a question is a frame of our own.
+//! Every request asks for broadcast answers, and a UDP socket that is bound to the device receives them. Until the port has an address,
+//! requests go out as whole frames: on a UDP socket the kernel would send them from the address of another port.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,15 +27,14 @@ pub(crate) struct Socket {
     /// For frames of our own; it receives none.
     raw: PacketSocket,
     name: String,
-    mac: MacAddr,
 }
 
 impl Socket {
-    /// Opens it on the device `name`, which sends frames from `mac`.
+    /// Opens it on the device `name`.
     ///
     /// # Errors
     /// No such device, no right to bind, another DHCP client on it, or no packet sockets in the kernel.
-    pub(crate) fn open(name: &str, mac: MacAddr) -> io::Result<Self> {
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
         let fd =
             socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
         setsockopt(&fd, BindToDevice, &OsString::from(name))?;
@@ -44,7 +43,7 @@ impl Socket {
         bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, CLIENT_PORT)))?;
         let udp = UdpSocket::from_std(StdSocket::from(fd))?;
         let raw = PacketSocket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?;
-        Ok(Self { udp, raw, name: name.to_owned(), mac })
+        Ok(Self { udp, raw, name: name.to_owned() })
     }
 
     /// Sends a message.
@@ -63,11 +62,12 @@ impl Socket {
 
     /// Sends a message to everyone from no address.
     fn ask(&self, message: &[u8]) -> io::Result<()> {
-        let frame = from_nowhere(self.mac, message).ok_or(io::ErrorKind::InvalidInput)?;
-        // The kernel's number of the port, in the form in which it takes one.
+        // The kernel's number of the port and the port's present Ethernet address: a bond's changes with its first port.
         let of_the_port = getifaddrs()?.filter(|port| port.interface_name == self.name);
         let port = of_the_port.filter_map(|port| port.address?.as_link_addr().copied()).next();
-        sendto(self.raw.as_raw_fd(), &frame, &port.ok_or(io::ErrorKind::NotFound)?, MsgFlags::empty())?;
+        let (port, mac) = port.and_then(|port| Some((port, MacAddr(port.addr()?)))).ok_or(io::ErrorKind::NotFound)?;
+        let frame = from_nowhere(mac, message).ok_or(io::ErrorKind::InvalidInput)?;
+        sendto(self.raw.as_raw_fd(), &frame, &port, MsgFlags::empty())?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The installed system's network, as its machine's document states the agent's: what carried the install carries the system.
+//! The network of the installed system, made of the network that the machine's document states for its agent.
 
 use std::collections::BTreeMap;
 
