@@ -101,6 +101,10 @@ open_words! {
         Admitted,
         /// Machine: it waits for a person to approve its key.
         AwaitingApproval,
+        /// Machine: its BMC takes the account of the document. Only of a machine with a BMC.
+        BMCAuthenticated,
+        /// Machine: its BMC answers. Only of a machine with a BMC.
+        BMCReachable,
         /// Machine: its agent has a session and is heard.
         Connected,
         /// Machine: it is being deleted.
@@ -121,6 +125,8 @@ open_words! {
         NotSeen,
         /// Workflow: a person paused it.
         Paused,
+        /// Machine: its BMC says whether it has power. Only of a machine with a BMC.
+        PowerKnown,
         /// Machine and workflow: a workflow is under way.
         Progressing,
         /// Machine: a system is installed.
@@ -145,6 +151,10 @@ open_words! {
 open_words! {
     /// Why a condition is as it is.
     Reason {
+        /// The BMC takes the account.
+        AccountAccepted,
+        /// The BMC refused the account. It is not tried again before the Secret or the address changes.
+        AccountRefused,
         /// It may begin.
         Admitted,
         /// A person took the machine over as it is.
@@ -153,6 +163,8 @@ open_words! {
         AfterFailure,
         /// Its agent may still act; it waits for the agent or for the end of its lease.
         AgentMayAct,
+        /// The BMC answers.
+        Answers,
         /// A person approved it.
         Approved,
         /// It was requested before a time of which the store has no data.
@@ -165,6 +177,8 @@ open_words! {
         ByPerson,
         /// A person cancelled it.
         Cancelled,
+        /// Nothing in the document vouches for the certificate that the BMC shows.
+        CertificateUntrusted,
         /// Every bus was scanned and every disk read.
         Complete,
         /// A person confirmed it.
@@ -205,6 +219,8 @@ open_words! {
         Idle,
         /// There is time left.
         InTime,
+        /// The BMC's answer is not Redfish, or lacks what is needed.
+        InvalidAnswer,
         /// Installed; the template requires no phone-home.
         Installed,
         /// The disk carries the receipt of this interrupted workflow.
@@ -237,6 +253,8 @@ open_words! {
         NoProgress,
         /// The image's partition table has no room for a receipt.
         NoRoom,
+        /// There is no such Secret or value, or the Secret does not name the BMC.
+        NoSecret,
         /// The agent is not connected.
         NoSession,
         /// Nothing is known of an agent that is not heard.
@@ -249,6 +267,8 @@ open_words! {
         OneComputer,
         /// Every part passed its last test.
         Passed,
+        /// The account may not do that.
+        PermissionDenied,
         /// The installed system phoned home.
         PhonedHome,
         /// A workflow installs the machine.
@@ -257,6 +277,8 @@ open_words! {
         Queued,
         /// `spec.maintenance` is set.
         Requested,
+        /// It was read.
+        Reported,
         /// The workflow that was requested before has ended.
         RunEnded,
         /// Its actions are under way.
@@ -279,6 +301,8 @@ open_words! {
         TwoComputers,
         /// A receipt names a workflow that the store does not have.
         UnknownReceipt,
+        /// It does not answer.
+        Unreachable,
         /// A disk does not answer or cannot be read.
         Unreadable,
         /// It waits for the machine to netboot.
@@ -346,6 +370,8 @@ macro_rules! reasons {
 const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Admitted: Admitted Ended Queued Started;
     AwaitingApproval: Approved KeyWaits;
+    BMCAuthenticated: AccountAccepted AccountRefused NoSecret PermissionDenied Unreachable;
+    BMCReachable: Answers CertificateUntrusted InvalidAnswer Unreachable;
     Connected: Disconnected Heard Hello Silent;
     Deleting: AgentMayAct;
     DisksKnown: Complete Scanning Unreadable;
@@ -357,6 +383,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     NoReceipt: Deprovisioned Found Lost NoRoom Written;
     NotSeen: NeverNetbooted Seen;
     Paused: ByPerson NotPaused;
+    PowerKnown: AccountRefused InvalidAnswer NoSecret PermissionDenied Reported Unreachable;
     Progressing: AfterFailure Cancelled Deprovisioning Ended Failed Holding
         Idle Provisioning Queued Running Succeeded WaitingForAgent WaitingForPhoneHome;
     Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed LeftOut PhonedHome Provisioning;

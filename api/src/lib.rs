@@ -9,6 +9,7 @@ mod words;
 
 mod access;
 mod action;
+mod bmc;
 mod check;
 mod condition;
 mod disk_id;
@@ -63,6 +64,10 @@ pub use access::{
     UnknownRole,
 };
 pub use action::*;
+pub use bmc::{
+    BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcAddressError, BmcProtocol, BmcSpec, BmcStatus, BmcSystem, BootAttempt,
+    BootWay, PowerState, RefusedLogin, is_bmc_place, place_has,
+};
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use disk_id::DiskId;
 pub use dns_label::is_dns_label;

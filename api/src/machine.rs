@@ -9,14 +9,15 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
-    Authority, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange, HealthReport, MacAddr,
-    MachineFacts, NetworkInterface, Object, ProofKind, Shared, WipeReport,
+    Authority, BmcSpec, BmcStatus, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange,
+    HealthReport, MacAddr, MachineFacts, NetworkInterface, Object, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
 pub type Machine = Object<MachineSpec, MachineStatus>;
 
 /// Who the machine is.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MachineSpec {
@@ -38,6 +39,8 @@ pub struct MachineSpec {
     /// Addresses that the coordinator's DHCP server (`dhcp.mode = "full"`) gives to ports of this machine and to no other host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation>,
+    /// Its BMC, through which the coordinator switches it on and has it netboot. Without one a person does.
+    pub bmc: Option<BmcSpec>,
 }
 
 /// An address for a port.
@@ -112,7 +115,7 @@ pub struct MachineStatus {
     /// Derived from the conditions, for people.
     pub phase: MachinePhase,
     /// `Managed`, `Maintenance`, `Connected`, `Progressing`, `Provisioned`, `NoReceipt`, `ReceiptConflict`, `StoreBehind`,
-    /// `IdentityAmbiguous` and the like.
+    /// `IdentityAmbiguous`, `BMCReachable` and the like.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The last facts the agent reported.
@@ -129,6 +132,8 @@ pub struct MachineStatus {
     /// How its parts did in health tests, the newest last; at most 128.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tested: Vec<HealthReport>,
+    /// What was read of its BMC, and done there.
+    pub bmc: Option<BmcStatus>,
     /// How it was admitted, and its certificates.
     #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
     pub enrolment: EnrolmentStatus,

@@ -24,6 +24,10 @@ pub struct SecretSpec {
     /// Machines that may have the values, by labels, all of which must match. In addition to `machines`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
+    /// BMCs to which the coordinator may show the values, as the account of a machine's `spec.bmc`: networks, addresses, names of
+    /// hosts, `*.` and a domain. No machine gets the values through this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bmcs: Vec<String>,
 }
 
 /// Keys only: what prints a document must not print its values.
@@ -33,6 +37,7 @@ impl std::fmt::Debug for SecretSpec {
             .field("data", &self.data.keys())
             .field("machines", &self.machines)
             .field("match_labels", &self.match_labels)
+            .field("bmcs", &self.bmcs)
             .finish()
     }
 }

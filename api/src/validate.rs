@@ -14,8 +14,8 @@ use crate::dns_label::{LABEL_HINT, is_dns_label};
 use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
-    Action, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine, Metadata, NetworkInterface, Problem,
-    Reservation, Secret, SuccessOn, Workflow,
+    Action, BmcProtocol, BmcSpec, Digest, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine,
+    Metadata, NetworkInterface, Problem, Reservation, Secret, SuccessOn, Workflow, is_bmc_place,
 };
 
 /// More ports than any machine netboots from.
@@ -126,6 +126,9 @@ fn label(text: &str, path: &str, what: &str, issues: &mut Vec<Issue>) {
 fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     network(&machine.spec.network, issues);
     reservations(&machine.spec.reservations, issues);
+    if let Some(spec) = &machine.spec.bmc {
+        bmc(spec, issues);
+    }
     let identity = &machine.spec.identity;
     if identity.macs.is_empty() {
         let hint = "list the addresses of the ports it may netboot from";
@@ -206,6 +209,31 @@ fn reservations(reservations: &[Reservation], issues: &mut Vec<Issue>) {
     }
 }
 
+/// Certificates of authorities that one BMC may name.
+const MAX_AUTHORITIES: usize = 16;
+
+fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
+    label(&spec.credentials, "spec.bmc.credentials", "a secret's name", issues);
+    if spec.certificate.is_some_and(|digest| !matches!(digest, Digest::Sha256(_))) {
+        let hint = "write sha256: and the 64 hexadecimal digits that the condition BMCReachable shows";
+        issues.push(Issue::new("spec.bmc.certificate", "a certificate is named by its SHA-256 digest", hint));
+    }
+    if spec.address.protocol() == BmcProtocol::PlainRedfish {
+        let hint = "remove it, or write redfish+https://";
+        for (named, field) in
+            [(spec.certificate.is_some(), "certificate"), (!spec.ca_certificates.is_empty(), "caCertificates")]
+        {
+            if named {
+                issues.push(Issue::new(join("spec.bmc", field), "redfish+http:// has no certificate", hint));
+            }
+        }
+    }
+    if spec.ca_certificates.len() > MAX_AUTHORITIES {
+        let message = format!("there are {}; the limit is {MAX_AUTHORITIES}", spec.ca_certificates.len());
+        issues.push(Issue::new("spec.bmc.caCertificates", message, "name the authorities of this BMC alone"));
+    }
+}
+
 fn workflow(workflow: &Workflow, issues: &mut Vec<Issue>) {
     label(&workflow.spec.machine, "spec.machine", "a machine's name", issues);
     if workflow.spec.template != crate::BUILT_IN_DEPROVISION {
@@ -237,6 +265,10 @@ fn secret(secret: &Secret, issues: &mut Vec<Issue>) {
     }
     for (n, machine) in secret.spec.machines.iter().enumerate() {
         label(machine, &format!("spec.machines[{n}]"), "a machine's name", issues);
+    }
+    for (n, place) in secret.spec.bmcs.iter().enumerate().filter(|(_, place)| !is_bmc_place(place)) {
+        let hint = "write a network such as 192.0.2.0/24, an address, a host's name, or *. and a domain";
+        issues.push(Issue::new(format!("spec.bmcs[{n}]"), format!("\"{place}\" names no BMC"), hint));
     }
 }
 

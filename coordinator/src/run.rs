@@ -86,6 +86,12 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     if let Some(every) = notify::watchdog() {
         tasks.spawn(keep_alive(every, engine.clone(), stop.clone()));
     }
+    let (token, power) = (stop.clone(), engine.clone());
+    let drives = async move {
+        power.power().run(token).await;
+        Ok(())
+    };
+    tasks.spawn(ending("the BMCs' keeper", failed.clone(), drives));
     let (token, store) = (stop.clone(), coordinator.store.clone());
     let ticks = async move {
         engine.upkeep().run_ticker(token).await;

@@ -20,6 +20,7 @@ mod lease;
 pub mod life;
 mod limits;
 mod persons;
+pub mod power;
 mod reboot;
 mod receipts;
 mod restore;

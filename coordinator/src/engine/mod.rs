@@ -8,7 +8,7 @@
 //! Its parts, from what the others use to what uses the others; each has its own state, and none uses one that comes later:
 //! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, assignments,
 //! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Inspections`], [`Documents`], [`Certificates`],
-//! [`Enrolments`], [`Boot`] and [`Upkeep`].
+//! [`Enrolments`], [`Boot`], [`Power`] and [`Upkeep`].
 
 mod alarms;
 mod assignments;
@@ -19,6 +19,7 @@ mod enrolments;
 mod fleet;
 mod identities;
 mod inspections;
+mod power;
 mod removals;
 mod requests;
 mod secrets;
@@ -44,6 +45,7 @@ pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
 pub use inspections::Inspections;
+pub use power::Power;
 pub use requests::Requests;
 pub use sessions::{Opened, Sessions};
 pub use source::{HttpSources, SourceChecker};
@@ -72,6 +74,7 @@ pub struct Engine {
     certificates: Arc<Certificates>,
     enrolments: Enrolments,
     boot: Arc<Boot>,
+    power: Arc<Power>,
     upkeep: Arc<Upkeep>,
 }
 
@@ -117,6 +120,7 @@ impl Engine {
             authority,
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
+        let power = Arc::new(Power::new(fleet.clone(), vault.clone()));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
                 fleet.clone(),
@@ -136,6 +140,7 @@ impl Engine {
                 sources,
             )),
             boot: Arc::new(Boot::new(fleet.clone(), tokens)),
+            power,
             upkeep: Arc::new(Upkeep::new(
                 fleet.clone(),
                 steps,
@@ -203,6 +208,11 @@ impl Engine {
     /// What netbooting machines get.
     pub fn boot(&self) -> &Boot {
         &self.boot
+    }
+
+    /// Machines' power.
+    pub fn power(&self) -> &Power {
+        &self.power
     }
 
     /// What time changes.

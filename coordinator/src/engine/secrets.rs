@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, Document, ErrorCode, Kind, Machine, Problem, Secret, SecretSpec, SecretStatus, Shared,
-    Workflow,
+    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcSpec, Document, ErrorCode, Kind, Machine, Problem, Secret,
+    SecretSpec, SecretStatus, Shared, Workflow, place_has,
 };
+use landfall_bmc::Account;
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, internal};
@@ -132,6 +133,45 @@ impl Vault {
         };
         tracing::info!(kind = %Kind::Secret, name, who, version, ?outcome, "applied");
         Ok((written, outcome))
+    }
+
+    /// The account for a BMC, and the version of its values. The Secret must name the BMC's host: a person who may write machines
+    /// must not be able to have a Secret sent to any host.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound` or `Forbidden`; or of the store.
+    pub(super) async fn bmc_account(&self, spec: &BmcSpec) -> Result<(Account, u64), Problem> {
+        let (name, host) = (&spec.credentials, spec.address.host());
+        let at = format!("Secret/{name}");
+        let missing = |what: String, hint: String| Problem::new(ErrorCode::NotFound, what).at(&at).hint(hint);
+        let Some(document) = self.document(name).await? else {
+            return Err(missing(
+                format!("there is no secret \"{name}\""),
+                format!("apply it, with the values {BMC_USERNAME} and {BMC_PASSWORD}"),
+            ));
+        };
+        if !document.spec.bmcs.iter().any(|place| place_has(place, host)) {
+            return Err(Problem::new(
+                ErrorCode::Forbidden,
+                format!("the secret \"{name}\" does not name the BMC {host}"),
+            )
+            .at(&at)
+            .hint(format!("add {host}, or a network or domain with it, to its spec.bmcs")));
+        }
+        let mut values = self.values(name).await?.unwrap_or_default();
+        let mut value = |key: &str| {
+            let found = values.data.remove(key).filter(|value| !value.is_empty());
+            found.ok_or_else(|| {
+                missing(format!("the secret \"{name}\" has no value \"{key}\""), format!("add it: data: {{{key}: …}}"))
+            })
+        };
+        let account = Account { username: value(BMC_USERNAME)?, password: value(BMC_PASSWORD)? };
+        Ok((account, values.version))
+    }
+
+    /// The `resourceVersion` of a secret's document; 0: there is none.
+    pub(super) async fn version_of(&self, name: &str) -> Result<u64, Problem> {
+        Ok(self.document(name).await?.map_or(0, |secret| secret.metadata.resource_version))
     }
 
     /// The values that a workflow's list refers to, as far as they are there: what must not be shown of it.

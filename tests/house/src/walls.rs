@@ -54,12 +54,14 @@ pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-edge", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-store", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic"] },
     Wall { name: "landfall-boot", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall-bmc", may: &["landfall-api"], tests: &["landfall-bmcsim"], never: &["tonic", "rusqlite"] },
     Wall {
         name: "landfall-coordinator",
         may: &[
-            "landfall-api", "landfall-boot", "landfall-edge", "landfall-machine", "landfall-proto", "landfall-store",
+            "landfall-api", "landfall-bmc", "landfall-boot", "landfall-edge", "landfall-machine", "landfall-proto",
+            "landfall-store",
         ],
-        tests: &["landfall-session"],
+        tests: &["landfall-bmcsim", "landfall-session"],
         never: &[],
     },
     Wall { name: "landfall-client", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
@@ -101,6 +103,7 @@ pub const WALLS: &[Wall] = &[
         ],
         never: &[],
     },
+    Wall { name: "landfall-bmcsim", may: &[], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-golden", may: &[], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-house", may: &[], tests: &[], never: RUNTIMES },
 ];

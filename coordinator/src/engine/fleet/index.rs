@@ -1,8 +1,9 @@
 //! An index over all documents: machines by address and uid, workflows by uid, running workflows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use landfall_api::{EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
+use landfall_api::{BmcSpec, EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
 use landfall_machine::is_open;
 use uuid::Uuid;
 
@@ -18,6 +19,7 @@ struct Described {
     certificates: u64,
     macs: Vec<MacAddr>,
     reserved: Vec<Reservation>,
+    bmc: Option<Arc<BmcSpec>>,
     uuid: Option<Uuid>,
     serial: Option<String>,
 }
@@ -134,6 +136,7 @@ impl Index {
             certificates: old.certificates,
             macs: identity.macs.clone(),
             reserved: machine.spec.reservations.clone(),
+            bmc: machine.spec.bmc.clone().map(Arc::new),
             uuid: identity.smbios_uuid,
             serial: identity.serial.clone(),
         };
@@ -267,6 +270,13 @@ impl Index {
     /// Whether a certificate of that machine was taken back.
     pub(in crate::engine) fn is_revoked(&self, machine: Uuid, serial: &str) -> bool {
         self.good_serials.get(&machine).is_some_and(|good| !good.iter().any(|known| known == serial))
+    }
+
+    /// The machines with a BMC, and where it is; of those that are being deleted none.
+    pub(in crate::engine) fn bmcs(&self) -> HashMap<String, Arc<BmcSpec>> {
+        let stays = |name: &str| !self.deleting.contains(name);
+        let described = self.described.iter().filter(|(name, _)| stays(name));
+        described.filter_map(|(name, described)| Some((name.clone(), described.bmc.clone()?))).collect()
     }
 
     pub(in crate::engine) const fn discovered(&self) -> &Discovered {

@@ -81,6 +81,11 @@ impl Admission {
         self.limit = limit;
     }
 
+    /// How many more may be at work than are.
+    pub(in crate::engine) const fn places(&self) -> usize {
+        self.limit.saturating_sub(self.working)
+    }
+
     /// The next place in the order.
     pub(in crate::engine) fn ticket(&mut self) -> u64 {
         self.last_ticket += 1;

@@ -13,6 +13,7 @@ mod inspect;
 mod life;
 mod mends;
 mod outgrown;
+mod power;
 mod queue;
 mod reconnect;
 mod refused_writes;

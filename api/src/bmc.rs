@@ -1,0 +1,153 @@
+//! A machine's BMC: where the coordinator reaches it, and what the coordinator has read there.
+
+mod address;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use uuid::Uuid;
+
+pub use address::{BmcAddress, BmcAddressError, BmcProtocol, is_bmc_place, place_has};
+
+use crate::{Digest, MacAddr};
+
+/// The key of the Secret's value that has the account's name.
+pub const BMC_USERNAME: &str = "username";
+/// The key of the Secret's value that has the account's password.
+pub const BMC_PASSWORD: &str = "password";
+
+/// How the coordinator reaches a machine's BMC, and drives the machine's power and its boot device.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BmcSpec {
+    /// Where it is: `redfish+https://HOST`, with the path of the computer's system behind it where the BMC has several, such as
+    /// `redfish+https://192.0.2.7/redfish/v1/Systems/1`.
+    pub address: BmcAddress,
+    /// The Secret with the account: its values `username` and `password`. Its `spec.bmcs` must name the BMC's host.
+    pub credentials: String,
+    /// SHA-256 of the certificate that the BMC shows, as `openssl x509 -fingerprint -sha256` computes it. With it neither the
+    /// certificate's names nor its dates count. A certificate that nothing here trusts is refused, and the machine's condition
+    /// `BMCReachable` shows its digest.
+    pub certificate: Option<Digest>,
+    /// Certificates in PEM of the authorities that may sign the BMC's certificate, for the host in `address`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ca_certificates: Vec<String>,
+}
+
+words! {
+    /// Whether a computer has power, as its BMC says.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    PowerState {
+        /// It has.
+        On = "on",
+        /// It has none.
+        Off = "off",
+        /// It is being switched on.
+        PoweringOn = "poweringOn",
+        /// It is being switched off.
+        PoweringOff = "poweringOff",
+    }
+}
+
+words! {
+    /// A way to have a computer netboot. They are tried in this order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    BootWay {
+        /// The BMC is to let the next start alone netboot (PXE), in the firmware mode that the machine has.
+        PxeOnce = "pxeOnce",
+        /// The BMC is to let every start netboot, until the agent is heard.
+        PxeContinuous = "pxeContinuous",
+        /// The same as `pxeOnce` in the other firmware mode: UEFI for BIOS, BIOS for UEFI.
+        PxeOtherMode = "pxeOtherMode",
+        /// The BMC is to let the next start alone boot over HTTP (UEFI HTTP Boot).
+        UefiHttpOnce = "uefiHttpOnce",
+        /// No boot device is set: the firmware's own order decides. Many machines have the network first in it.
+        OwnOrder = "ownOrder",
+    }
+}
+
+/// What the coordinator has read of a BMC, and what it did there.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BmcStatus {
+    /// The power, where the condition `PowerKnown` is true.
+    pub power: Option<PowerState>,
+    /// What the BMC says of the computer.
+    pub system: Option<BmcSystem>,
+    /// The login that the BMC refused. The account is not tried again before the Secret or the BMC's address changes.
+    pub refused: Option<RefusedLogin>,
+    /// What was done to have the machine netboot for its newest workflow, the newest last; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<BootAttempt>,
+    /// How this machine netbooted last: tried first the next time.
+    pub worked: Option<BootWay>,
+}
+
+/// What a BMC says of the computer. What it leaves out is empty here.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BmcSystem {
+    /// The manufacturer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub manufacturer: String,
+    /// The model.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// The serial number.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub serial: String,
+    /// The UUID, as the BMC writes it.
+    pub uuid: Option<Uuid>,
+    /// The version of the computer's firmware.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub firmware: String,
+    /// The version of the BMC's own firmware.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub bmc_firmware: String,
+    /// The addresses of the computer's ports, in ascending order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub macs: Vec<MacAddr>,
+}
+
+/// A login that a BMC refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedLogin {
+    /// Where.
+    pub address: BmcAddress,
+    /// The Secret.
+    pub secret: String,
+    /// The version of its values.
+    pub version: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// One way, tried to have the machine netboot.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootAttempt {
+    /// For which workflow.
+    pub workflow_uid: Uuid,
+    /// The way.
+    pub way: BootWay,
+    /// When it began.
+    pub begun: Timestamp,
+    /// When the system was asked to shut down.
+    pub shutdown_at: Option<Timestamp>,
+    /// When the power was switched off.
+    pub off_at: Option<Timestamp>,
+    /// When the BMC took the boot device.
+    pub boot_set_at: Option<Timestamp>,
+    /// When the power was switched on.
+    pub on_at: Option<Timestamp>,
+    /// When it ended, well or not.
+    pub ended: Option<Timestamp>,
+    /// Why it failed; of one that ended without: the machine's agent was heard.
+    pub failure: Option<String>,
+}

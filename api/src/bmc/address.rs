@@ -1,0 +1,226 @@
+//! Where a BMC is. Pure: checks only the text.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::{fmt, str::FromStr};
+
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// How a BMC is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BmcProtocol {
+    /// Redfish over HTTPS; port 443 where none is stated.
+    Redfish,
+    /// Redfish over HTTP, which shows the password to the network: for labs. Port 80 where none is stated.
+    PlainRedfish,
+}
+
+/// A BMC's address, such as `redfish+https://192.0.2.7`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BmcAddress {
+    plain: bool,
+    /// A name or an address; one of IPv6 without its brackets.
+    host: String,
+    port: Option<u16>,
+    /// Begins with `/`, or is empty.
+    path: String,
+}
+
+/// The text is not a BMC's address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{shown}\" is not the address of a BMC: {hint}")]
+pub struct BmcAddressError {
+    /// The text, without what may be a password.
+    shown: String,
+    hint: &'static str,
+}
+
+const FORMS: &str =
+    "write redfish+https://HOST, or redfish+https://HOST/redfish/v1/Systems/ID where the BMC has several systems";
+
+impl BmcAddress {
+    /// How it is spoken to.
+    pub const fn protocol(&self) -> BmcProtocol {
+        if self.plain { BmcProtocol::PlainRedfish } else { BmcProtocol::Redfish }
+    }
+
+    /// The host: a name or an address, without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The path of the computer's system; empty if the BMC is to have one alone.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The URL of the BMC, without a path.
+    pub fn base(&self) -> String {
+        let scheme = if self.plain { "http" } else { "https" };
+        format!("{scheme}://{}", self.authority())
+    }
+
+    fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match self.port {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        }
+    }
+}
+
+impl fmt::Display for BmcAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "redfish+{}{}", self.base(), self.path)
+    }
+}
+
+impl FromStr for BmcAddress {
+    type Err = BmcAddressError;
+
+    fn from_str(text: &str) -> Result<Self, BmcAddressError> {
+        let bad = |hint| BmcAddressError { shown: text.to_owned(), hint };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad(FORMS))?;
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            let hint = "name the account in a Secret (spec.bmc.credentials); addresses are logged and shown";
+            return Err(BmcAddressError { shown: format!("{scheme}://…"), hint });
+        }
+        let plain = match scheme {
+            "redfish+https" => false,
+            "redfish+http" => true,
+            _ => return Err(bad(FORMS)),
+        };
+        let path = rest.get(authority.len()..).unwrap_or_default().trim_end_matches('/');
+        if !path.bytes().all(|b| b.is_ascii_graphic()) || path.contains(['?', '#', '"', '\\', '<', '>']) {
+            return Err(bad("the path may have no spaces, queries and fragments"));
+        }
+        let (host, port) = split_port(authority).ok_or_else(|| bad(FORMS))?;
+        let host = host.to_ascii_lowercase();
+        if !is_host(&host) {
+            return Err(bad("write a host's name, an IPv4 address, or an IPv6 address in brackets"));
+        }
+        Ok(Self { plain, host, port, path: path.to_owned() })
+    }
+}
+
+/// The host without brackets, and the port.
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let port = |text: &str| text.parse().ok().filter(|port| *port != 0).map(Some);
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (host, behind) = rest.split_once(']')?;
+        host.parse::<Ipv6Addr>().ok()?;
+        return match behind.strip_prefix(':') {
+            Some(text) => Some((host, port(text)?)),
+            None => behind.is_empty().then_some((host, None)),
+        };
+    }
+    match authority.split_once(':') {
+        Some((host, text)) => Some((host, port(text)?)),
+        None => Some((authority, None)),
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    host.parse::<IpAddr>().is_ok() || host.len() <= 253 && host.split('.').all(is_label)
+}
+
+/// Whether the text names BMCs in a Secret's `spec.bmcs`: a network such as `192.0.2.0/24`, an address, a host's name, or
+/// `*.` and a domain.
+pub fn is_bmc_place(place: &str) -> bool {
+    place.parse::<IpNet>().is_ok() || is_host(place.strip_prefix("*.").unwrap_or(place))
+}
+
+/// Whether that place has the BMC at `host`, as the host is written: a name is not looked up, so that who answers for the name
+/// cannot widen it.
+pub fn place_has(place: &str, host: &str) -> bool {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return place.parse::<IpNet>().is_ok_and(|net| net.contains(&address))
+            || place.parse::<IpAddr>().is_ok_and(|one| one == address);
+    }
+    let (place, host) = (place.to_ascii_lowercase(), host.to_ascii_lowercase());
+    match place.strip_prefix("*.") {
+        Some(domain) => host.strip_suffix(domain).is_some_and(|name| name.ends_with('.') && name.len() > 1),
+        None => place == host,
+    }
+}
+
+impl Serialize for BmcAddress {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BmcAddress {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for BmcAddress {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "BmcAddress".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^redfish\\+https?://", "description": "The address of a BMC" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_round_trips_and_knows_its_parts() {
+        for (text, host, base, path) in [
+            ("redfish+https://192.0.2.7", "192.0.2.7", "https://192.0.2.7", ""),
+            ("redfish+https://BMC-1.example/", "bmc-1.example", "https://bmc-1.example", ""),
+            ("redfish+http://h:8000/redfish/v1/Systems/a", "h", "http://h:8000", "/redfish/v1/Systems/a"),
+            ("redfish+https://[2001:db8::7]:8443/x/", "2001:db8::7", "https://[2001:db8::7]:8443", "/x"),
+        ] {
+            let address: BmcAddress = text.parse().unwrap();
+            assert_eq!((address.host(), address.base().as_str(), address.path()), (host, base, path), "{text}");
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_without_its_password() {
+        for bad in [
+            "", "192.0.2.7", "https://192.0.2.7", "ipmi://192.0.2.7", "redfish+https://", "redfish+https:///x",
+            "redfish+https://h:0", "redfish+https://h:x", "redfish+https://2001:db8::7", "redfish+https://[h]",
+            "redfish+https://[::1]x", "redfish+https://h/a b", "redfish+https://h/?a", "redfish+https://a..b",
+        ] {
+            assert!(bad.parse::<BmcAddress>().is_err(), "{bad}");
+        }
+        let refused = "redfish+https://root:hunter2@h".parse::<BmcAddress>().unwrap_err().to_string();
+        assert!(!refused.contains("hunter2") && refused.contains("Secret"), "{refused}");
+    }
+
+    #[test]
+    fn a_place_has_hosts_as_they_are_written() {
+        for (place, host, has) in [
+            ("192.0.2.0/24", "192.0.2.7", true),
+            ("192.0.2.0/24", "192.0.3.7", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("2001:db8::/32", "2001:db8::7", true),
+            ("0.0.0.0/0", "h.example", false),
+            ("*.bmc.example", "a.bmc.example", true),
+            ("*.bmc.example", "A.b.BMC.example", true),
+            ("*.bmc.example", "bmc.example", false),
+            ("*.bmc.example", "evilbmc.example", false),
+            ("a.example", "A.example", true),
+            ("a.example", "b.a.example", false),
+        ] {
+            assert!(is_bmc_place(place), "{place}");
+            assert_eq!(place_has(place, host), has, "{place} {host}");
+        }
+        for bad in ["", "*", "*.", "a b", "192.0.2.0/33", "a.*"] {
+            assert!(!is_bmc_place(bad), "{bad}");
+        }
+    }
+}

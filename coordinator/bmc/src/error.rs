@@ -1,0 +1,87 @@
+//! Why a BMC could not be used.
+
+use landfall_api::Digest;
+
+/// What went wrong, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BmcError {
+    /// It does not answer, or not in time.
+    #[error("{url} does not answer: {why}; check the BMC's address, its network and its cable")]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// As the connection says it.
+        why: String,
+    },
+    /// Nothing in the document vouches for its certificate.
+    #[error(
+        "the certificate of {url} is not trusted ({why}); if it is the BMC's, write spec.bmc.certificate: {certificate}"
+    )]
+    Untrusted {
+        /// Where.
+        url: String,
+        /// The certificate's digest.
+        certificate: Digest,
+        /// What was expected.
+        why: String,
+    },
+    /// The document's trust cannot be used.
+    #[error("spec.bmc.caCertificates cannot be used: {0}")]
+    Authorities(String),
+    /// It refuses the account.
+    #[error("{url} refuses the account \"{username}\"; correct the Secret, and it is tried again at once")]
+    Refused {
+        /// Where.
+        url: String,
+        /// The account.
+        username: String,
+    },
+    /// The account may not do that.
+    #[error(
+        "the account \"{username}\" may not use {url}{said}; give it the privilege to configure and to control the computer"
+    )]
+    Forbidden {
+        /// Where.
+        url: String,
+        /// The account.
+        username: String,
+        /// What the BMC says, after a colon; or nothing.
+        said: String,
+    },
+    /// An answer is not what Redfish says.
+    #[error("the answer of {url} is invalid: {what}")]
+    Invalid {
+        /// Where.
+        url: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It cannot do that.
+    #[error("{url} does not support {what}")]
+    Unsupported {
+        /// Where.
+        url: String,
+        /// What.
+        what: String,
+    },
+    /// It reports success, and reads back something else.
+    #[error("{url} accepted {what} and did not keep it: it reads {read}")]
+    NotKept {
+        /// Where.
+        url: String,
+        /// What was set.
+        what: String,
+        /// What is read.
+        read: String,
+    },
+    /// It answered with an error.
+    #[error("{url} answered {status}{said}")]
+    Failed {
+        /// Where.
+        url: String,
+        /// The status of HTTP.
+        status: u16,
+        /// What the BMC says, after a colon; or nothing.
+        said: String,
+    },
+}

@@ -1,0 +1,112 @@
+//! BMCs: reads a computer's power and inventory, sets its boot device, and switches it on and off.
+//!
+//! A BMC's word is taken for nothing but what was read: a request that it answered with success proves nothing, and every answer may
+//! lack fields or have them in another type. Which step follows which is decided in `landfall-machine`; here one step is made.
+//! Logins are never repeated after a refusal: the caller counts them, so that no account is locked out.
+
+mod error;
+mod redfish;
+mod tls;
+
+use async_trait::async_trait;
+use landfall_api::{BmcSpec, BmcSystem, PowerState};
+
+pub use error::BmcError;
+
+/// The account that a BMC is to accept.
+#[derive(Clone)]
+pub struct Account {
+    /// Its name.
+    pub username: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// Never with the password.
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Account").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// What the next start is to boot from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootDevice {
+    /// The network, by PXE.
+    Pxe,
+    /// The network, by UEFI HTTP Boot.
+    UefiHttp,
+    /// What the firmware's own order says.
+    None,
+}
+
+/// The firmware's mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootMode {
+    /// UEFI.
+    Uefi,
+    /// BIOS.
+    Legacy,
+}
+
+/// A boot device that is to be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootOverride {
+    /// The device.
+    pub device: BootDevice,
+    /// For the next start alone; else for all.
+    pub once: bool,
+    /// The mode to boot in; absent: as it is.
+    pub mode: Option<BootMode>,
+}
+
+/// A change of a computer's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PowerChange {
+    /// Switch it on.
+    On,
+    /// Switch it off at once.
+    Off,
+    /// Ask its system to shut down.
+    Shutdown,
+}
+
+/// One BMC, with a session where it gives one.
+#[async_trait]
+pub trait Bmc: Send + Sync {
+    /// Whether the computer has power; absent: the BMC does not say.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    async fn power(&mut self) -> Result<Option<PowerState>, BmcError>;
+
+    /// What it says of the computer. A part that cannot be read stays empty.
+    ///
+    /// # Errors
+    /// [`BmcError`], if the computer's own resource cannot be read.
+    async fn inventory(&mut self) -> Result<BmcSystem, BmcError>;
+
+    /// Sets the boot device, and reads it back.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `NotKept` if the BMC reports success and another device.
+    async fn set_boot(&mut self, boot: BootOverride) -> Result<(), BmcError>;
+
+    /// Asks for a change of power. That it happened shows [`Bmc::power`], some time later. Of a computer that is there already
+    /// it succeeds.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    async fn change_power(&mut self, change: PowerChange) -> Result<(), BmcError>;
+
+    /// Ends the session. A BMC has few, and an open one counts for half an hour.
+    async fn close(&mut self);
+}
+
+/// Reaches a BMC, then logs in once.
+///
+/// # Errors
+/// [`BmcError`]; `Refused`: the account is wrong, and asking again with it may lock it out.
+pub async fn connect(spec: &BmcSpec, account: Account) -> Result<Box<dyn Bmc>, BmcError> {
+    Ok(Box::new(redfish::Redfish::connect(spec, account).await?))
+}

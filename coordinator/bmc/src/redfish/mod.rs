@@ -1,0 +1,178 @@
+//! Redfish (DSP0266): everything is found by reading links, and unknown fields are ignored.
+
+mod boot;
+mod client;
+mod field;
+mod reset;
+mod system;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use landfall_api::{BmcSpec, BmcSystem, PowerState};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use self::client::{Answer, Client};
+use self::field::{at, link, members};
+use crate::error::BmcError;
+use crate::{Account, Bmc, BootOverride, PowerChange};
+
+/// Systems that a message names, and ports that are read.
+const MAX_MEMBERS: usize = 32;
+/// A boot device is read back so often before it counts as not kept: some BMCs show it after a moment.
+const READ_BACK: u32 = 5;
+/// Between two of those looks.
+const READ_BACK_EVERY: Duration = Duration::from_secs(1);
+/// For the parts of an inventory; what takes longer stays empty.
+const INVENTORY: Duration = Duration::from_secs(120);
+
+/// A computer's system, through its BMC.
+pub(crate) struct Redfish {
+    client: Client,
+    /// The path of its resource.
+    system: String,
+}
+
+impl Redfish {
+    /// Reaches the BMC, logs in, and finds the system.
+    pub(crate) async fn connect(spec: &BmcSpec, account: Account) -> Result<Self, BmcError> {
+        let (mut client, root) = Client::connect(spec, account).await?;
+        let found = if spec.address.path().is_empty() {
+            find_system(&mut client, &root).await
+        } else {
+            Ok(spec.address.path().to_owned())
+        };
+        match found {
+            Ok(system) => Ok(Self { client, system }),
+            Err(error) => {
+                client.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<Answer, BmcError> {
+        let answer = self.client.get(&self.system).await?;
+        if !answer.body.is_object() {
+            return Err(self.client.invalid(&self.system, "it is not a system"));
+        }
+        Ok(answer)
+    }
+
+    /// Where the boot device is changed: in the system itself, or in its settings, which AMI's firmware has at `/SD` and applies at the
+    /// next start.
+    async fn boot_resource(&mut self) -> Result<(String, Answer), BmcError> {
+        let answer = self.read().await?;
+        if let Some(path) = link(&answer.body, &["@Redfish.Settings", "SettingsObject"]) {
+            let settings = self.client.get(&path).await?;
+            if at(&settings.body, &["Boot"]).is_some() {
+                return Ok((path, settings));
+            }
+        }
+        Ok((self.system.clone(), answer))
+    }
+}
+
+async fn find_system(client: &mut Client, root: &Value) -> Result<String, BmcError> {
+    let path = link(root, &["Systems"]).unwrap_or_else(|| "/redfish/v1/Systems".to_owned());
+    let collection = client.get(&path).await?.body;
+    let mut found = members(&collection, MAX_MEMBERS);
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (Some(last), false) => {
+            found.push(last);
+            let all = found.join(", ");
+            Err(client.invalid(
+                &path,
+                format!("it has several systems; write the path of one behind spec.bmc.address: {all}"),
+            ))
+        }
+        (None, _) => Err(client.invalid(&path, "it has no system")),
+    }
+}
+
+#[async_trait]
+impl Bmc for Redfish {
+    async fn power(&mut self) -> Result<Option<PowerState>, BmcError> {
+        Ok(system::power(&self.read().await?.body))
+    }
+
+    async fn inventory(&mut self) -> Result<BmcSystem, BmcError> {
+        let until = Instant::now() + INVENTORY;
+        let read = self.read().await?.body;
+        let mut found = system::describe(&read);
+        let manager =
+            at(&read, &["Links", "ManagedBy"]).and_then(Value::as_array).and_then(|all| link(all.first()?, &[]));
+        if let Some(path) = manager
+            && let Ok(manager) = self.client.get(&path).await
+        {
+            found.bmc_firmware = field::text(&manager.body, &["FirmwareVersion"]).unwrap_or_default();
+        }
+        let ports = match link(&read, &["EthernetInterfaces"]) {
+            Some(path) => {
+                self.client.get(&path).await.map(|answer| members(&answer.body, MAX_MEMBERS)).unwrap_or_default()
+            }
+            None => Vec::new(),
+        };
+        for path in ports {
+            if Instant::now() > until {
+                break;
+            }
+            found.macs.extend(self.client.get(&path).await.ok().and_then(|answer| system::mac(&answer.body)));
+        }
+        found.macs.sort_unstable();
+        found.macs.dedup();
+        Ok(found)
+    }
+
+    async fn set_boot(&mut self, boot: BootOverride) -> Result<(), BmcError> {
+        let (path, answer) = self.boot_resource().await?;
+        if let Some(what) = boot::lacks(&answer.body, boot) {
+            return Err(self.client.unsupported(&path, what));
+        }
+        let body = boot::body(&answer.body, boot);
+        match (self.client.patch(&path, &body, answer.etag.as_deref()).await, boot::without_mode(&body)) {
+            // The mode may be what it refuses.
+            (Err(BmcError::Failed { status: 400, .. }), Some(body)) => {
+                let etag = self.client.get(&path).await?.etag;
+                self.client.patch(&path, &body, etag.as_deref()).await?;
+            }
+            (outcome, _) => outcome?,
+        }
+        let mut looks = 0;
+        loop {
+            let read = self.client.get(&path).await?.body;
+            looks += 1;
+            match boot::differs(&read, boot) {
+                None => return Ok(()),
+                Some(read) if looks == READ_BACK => {
+                    return Err(self.client.not_kept(&path, boot::describe(boot), read));
+                }
+                Some(_) => sleep(READ_BACK_EVERY).await,
+            }
+        }
+    }
+
+    async fn change_power(&mut self, change: PowerChange) -> Result<(), BmcError> {
+        let read = self.read().await?.body;
+        // "Off" is an error of a computer that is off.
+        if reset::is_done(system::power(&read), change) {
+            return Ok(());
+        }
+        let Some(kind) = reset::choose(&read, change) else {
+            return Err(self.client.unsupported(&self.system, format!("a reset for {change:?}")));
+        };
+        let target = reset::target(&read, &self.system);
+        let asked = self.client.post(&target, &json!({ "ResetType": kind })).await;
+        match asked {
+            // It may have changed between the two requests.
+            Err(BmcError::Failed { .. }) if reset::is_done(self.power().await?, change) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    async fn close(&mut self) {
+        self.client.close().await;
+    }
+}

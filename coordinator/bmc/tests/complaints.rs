@@ -1,0 +1,163 @@
+//! The client against a BMC that does what people complain about.
+
+use std::time::Duration;
+
+use landfall_api::{BmcSpec, Digest, PowerState};
+use landfall_bmc::{Account, Bmc, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
+use landfall_bmcsim::{BmcSim, EntityTags, PASSWORD, Quirks, USERNAME};
+
+const ONCE: BootOverride = BootOverride { device: BootDevice::Pxe, once: true, mode: Some(BootMode::Uefi) };
+
+fn spec(sim: &BmcSim) -> BmcSpec {
+    let address = sim.address().parse().unwrap();
+    BmcSpec { address, credentials: "s".into(), certificate: None, ca_certificates: Vec::new() }
+}
+
+fn account(password: &str) -> Account {
+    Account { username: USERNAME.into(), password: password.into() }
+}
+
+async fn connected(sim: &BmcSim) -> Box<dyn Bmc> {
+    connect(&spec(sim), account(PASSWORD)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_computer_is_read_set_and_switched() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let mut bmc = connected(&sim).await;
+    let system = bmc.inventory().await.unwrap();
+    assert_eq!((system.model.as_str(), system.serial.as_str()), ("Anvil 3000", "ACME-1"));
+    assert_eq!((system.bmc_firmware.as_str(), system.macs.len()), ("1.2", 1));
+    assert_eq!(bmc.power().await.unwrap(), Some(PowerState::Off));
+    bmc.set_boot(ONCE).await.unwrap();
+    bmc.change_power(PowerChange::On).await.unwrap();
+    assert_eq!(bmc.power().await.unwrap(), Some(PowerState::On));
+    assert_eq!(sim.seen().computer.starts[0].from, "Pxe");
+    bmc.change_power(PowerChange::Shutdown).await.unwrap();
+    bmc.close().await;
+    let state = sim.seen();
+    assert_eq!((state.accounts.opened, state.accounts.sessions.len(), state.accounts.failed), (1, 0, 0));
+    assert!(!state.computer.is_on);
+}
+
+/// Each is one that a computer can be had to netboot with.
+#[tokio::test]
+async fn odd_bmcs_set_the_boot_device() {
+    let quirks = Quirks::default();
+    for (about, quirks) in [
+        ("no sessions", Quirks { no_sessions: true, ..quirks.clone() }),
+        ("no session left", Quirks { session_limit: Some(0), ..quirks.clone() }),
+        ("no mode", Quirks { no_mode: true, ..quirks.clone() }),
+        ("a mode that cannot be changed", Quirks { refuses_mode: true, ..quirks.clone() }),
+        ("tags that are demanded", Quirks { tags: EntityTags::Required, ..quirks.clone() }),
+        ("weak tags that are refused", Quirks { tags: EntityTags::Weak, ..quirks.clone() }),
+        ("any tag but *", Quirks { tags: EntityTags::OnlyAny, ..quirks.clone() }),
+        ("settings at /SD", Quirks { settings: true, tags: EntityTags::Required, ..quirks.clone() }),
+        ("other names of resets", Quirks { reset_types: vec!["ForceOn", "PushPowerButton"], ..quirks.clone() }),
+        ("odd fields", Quirks { odd_fields: true, ..quirks.clone() }),
+    ] {
+        let sim = BmcSim::start(quirks).await;
+        let mut bmc = connected(&sim).await;
+        bmc.inventory().await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        bmc.set_boot(ONCE).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        bmc.change_power(PowerChange::On).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+        assert_eq!(sim.seen().computer.starts.len(), 1, "{about}");
+        assert_eq!(sim.seen().computer.starts[0].from, "Pxe", "{about}");
+        bmc.close().await;
+        assert!(sim.seen().accounts.sessions.is_empty(), "{about}");
+    }
+}
+
+#[tokio::test]
+async fn a_boot_device_that_is_not_kept_is_an_error() {
+    let sim = BmcSim::start(Quirks { reverts_boot: true, ..Quirks::default() }).await;
+    let error = connected(&sim).await.set_boot(ONCE).await.unwrap_err();
+    assert!(matches!(error, BmcError::NotKept { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn off_is_no_error_of_a_computer_that_is_off() {
+    let sim = BmcSim::start(Quirks { off_is_error: true, ..Quirks::default() }).await;
+    let mut bmc = connected(&sim).await;
+    bmc.change_power(PowerChange::Off).await.unwrap();
+    bmc.change_power(PowerChange::Shutdown).await.unwrap();
+    let computer = &sim.seen().computer;
+    assert_eq!((computer.cuts, computer.shutdowns), (0, 0), "nothing was asked for");
+}
+
+#[tokio::test]
+async fn a_wrong_account_is_shown_once_to_the_bmc() {
+    for no_sessions in [false, true] {
+        let sim = BmcSim::start(Quirks { no_sessions, lockout_after: Some(3), ..Quirks::default() }).await;
+        let error = connect(&spec(&sim), account("wrong")).await.err().unwrap();
+        assert!(matches!(error, BmcError::Refused { .. }) && !error.to_string().contains("wrong"), "{error}");
+        assert_eq!(sim.seen().accounts.failed, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_ended_session_is_renewed_once() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let mut bmc = connected(&sim).await;
+    sim.change(|state| state.accounts.sessions.clear());
+    bmc.power().await.unwrap();
+    assert_eq!(sim.seen().accounts.opened, 2);
+    sim.change(|state| {
+        state.accounts.sessions.clear();
+        state.accounts.password = "changed".into();
+    });
+    assert!(matches!(bmc.power().await.unwrap_err(), BmcError::Refused { .. }));
+    assert_eq!(sim.seen().accounts.failed, 1, "one login with the older password");
+}
+
+/// None of them looks like a wrong account, and none is taken for a state of the power.
+#[tokio::test]
+async fn what_cannot_be_used_is_named() {
+    let quirks = Quirks::default();
+    let sim = BmcSim::start(Quirks { other_systems: 1, ..quirks.clone() }).await;
+    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    assert!(matches!(&error, BmcError::Invalid { what, .. } if what.contains("/redfish/v1/Systems/2")), "{error}");
+    assert!(sim.seen().accounts.sessions.is_empty(), "the session of a failed start is closed");
+    let mut named = spec(&sim);
+    named.address = format!("{}/redfish/v1/Systems/1", sim.address()).parse().unwrap();
+    assert!(connect(&named, account(PASSWORD)).await.is_ok());
+
+    let sim = BmcSim::start(Quirks { huge: true, ..quirks.clone() }).await;
+    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    assert!(matches!(error, BmcError::Invalid { .. }), "{error}");
+
+    let sim = BmcSim::start(Quirks { is_down: true, ..quirks.clone() }).await;
+    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    assert!(matches!(error, BmcError::Unreachable { .. }), "{error}");
+
+    let sim = BmcSim::start(Quirks { read_only: true, ..quirks.clone() }).await;
+    let error = connected(&sim).await.set_boot(ONCE).await.unwrap_err();
+    assert!(matches!(&error, BmcError::Forbidden { said, .. } if said.contains("may not")), "{error}");
+
+    let sim = BmcSim::start(Quirks { no_power_state: true, ..quirks }).await;
+    assert_eq!(connected(&sim).await.power().await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_certificate_is_trusted_by_its_digest_alone() {
+    let sim = BmcSim::start_tls(Quirks::default()).await;
+    let shown = Digest::from_sha256(sim.fingerprint().unwrap());
+    let mut spec = spec(&sim);
+    for wrong in [None, Some(Digest::from_sha256([7; 32]))] {
+        spec.certificate = wrong;
+        let error = connect(&spec, account(PASSWORD)).await.err().unwrap();
+        assert!(matches!(&error, BmcError::Untrusted { certificate, .. } if *certificate == shown), "{error}");
+    }
+    assert!(sim.seen().requests.is_empty(), "no password before trust");
+    spec.certificate = Some(shown);
+    assert_eq!(connect(&spec, account(PASSWORD)).await.unwrap().power().await, Ok(Some(PowerState::Off)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_hangs_ends_a_request_in_time() {
+    let sim = BmcSim::start(Quirks { hangs: true, ..Quirks::default() }).await;
+    let begun = tokio::time::Instant::now();
+    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    assert!(matches!(error, BmcError::Unreachable { .. }), "{error}");
+    assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,74 @@
+//! What was tried to have a machine netboot, in its status.
+
+use jiff::Timestamp;
+use landfall_api::{BmcStatus, BootAttempt, BootWay};
+use uuid::Uuid;
+
+use super::step::{Outcome, Step};
+
+/// Attempts that a status keeps.
+const MAX_ATTEMPTS: usize = 16;
+
+/// The attempt that is under way.
+pub(super) fn open(status: &BmcStatus) -> Option<&BootAttempt> {
+    status.attempts.last().filter(|attempt| attempt.ended.is_none())
+}
+
+fn open_mut(status: &mut BmcStatus) -> Option<&mut BootAttempt> {
+    status.attempts.last_mut().filter(|attempt| attempt.ended.is_none())
+}
+
+/// A way is tried from now on. What was tried for other workflows is forgotten.
+pub fn begin(status: &mut BmcStatus, workflow: Uuid, way: BootWay, now: Timestamp) {
+    status.attempts.retain(|attempt| attempt.workflow_uid == workflow);
+    let excess = (status.attempts.len() + 1).saturating_sub(MAX_ATTEMPTS);
+    status.attempts.drain(..excess);
+    status.attempts.push(BootAttempt {
+        workflow_uid: workflow,
+        way,
+        begun: now,
+        shutdown_at: None,
+        off_at: None,
+        boot_set_at: None,
+        on_at: None,
+        ended: None,
+        failure: None,
+    });
+}
+
+/// A step is about to be made.
+pub fn note(status: &mut BmcStatus, step: &Step, now: Timestamp) {
+    let Some(attempt) = open_mut(status) else { return };
+    let at = match step {
+        Step::Shutdown => &mut attempt.shutdown_at,
+        Step::Off => &mut attempt.off_at,
+        Step::SetBoot(_) => &mut attempt.boot_set_at,
+        Step::On => &mut attempt.on_at,
+        _ => return,
+    };
+    *at = Some(now);
+}
+
+/// The attempt under way has ended. A way on which the agent came is tried first the next time.
+pub fn end(status: &mut BmcStatus, outcome: Outcome, now: Timestamp) {
+    let Some(attempt) = open_mut(status) else { return };
+    attempt.ended = Some(now);
+    let way = attempt.way;
+    match outcome {
+        // An agent that came before the power was switched on came by itself.
+        Outcome::Heard if attempt.on_at.is_some() => status.worked = Some(way),
+        Outcome::Heard => {}
+        Outcome::Failed(why) => {
+            attempt.failure = Some(why);
+            status.worked = status.worked.filter(|worked| *worked != way);
+        }
+        Outcome::Dropped => attempt.failure = Some("nothing waited for the machine any more".to_owned()),
+    }
+}
+
+/// The firmware's own order decides again.
+pub fn cleared(status: &mut BmcStatus) {
+    if let Some(last) = status.attempts.last_mut() {
+        last.boot_set_at = None;
+    }
+}

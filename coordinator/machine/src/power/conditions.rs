@@ -1,0 +1,70 @@
+//! What a look at a BMC says of its machine.
+
+use jiff::Timestamp;
+use landfall_api::{ConditionStatus, ConditionType as Type, Machine, PowerState, Reason};
+
+use crate::derive::put;
+
+/// What a look came to; the texts are for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contact {
+    /// The BMC answers, and says this of the power; absent: nothing.
+    Reads(Option<PowerState>),
+    /// It does not answer.
+    Silent(String),
+    /// Its certificate is not trusted.
+    Untrusted(String),
+    /// It refuses the account.
+    Refused(String),
+    /// The account may not do that.
+    Forbidden(String),
+    /// Its answer cannot be used.
+    Invalid(String),
+    /// There is no account for it.
+    NoAccount(String),
+}
+
+/// Sets the three conditions, and the power as far as it is known.
+pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
+    use ConditionStatus::{False, True, Unknown};
+    let at = (now, machine.metadata.generation);
+    let status = machine.status.get_or_insert_default();
+    status.bmc.get_or_insert_default().power = if let Contact::Reads(power) = contact { *power } else { None };
+    let mut set = |kind, truth, reason, message: &str| put(&mut status.conditions, kind, truth, reason, message, at);
+    match contact {
+        Contact::Reads(_) | Contact::Refused(_) | Contact::Forbidden(_) => {
+            set(Type::BMCReachable, True, Reason::Answers, "the BMC answers");
+        }
+        Contact::Silent(why) => set(Type::BMCReachable, False, Reason::Unreachable, why),
+        Contact::Untrusted(why) => set(Type::BMCReachable, False, Reason::CertificateUntrusted, why),
+        Contact::Invalid(why) => set(Type::BMCReachable, False, Reason::InvalidAnswer, why),
+        Contact::NoAccount(_) => {}
+    }
+    match contact {
+        Contact::Reads(_) => set(Type::BMCAuthenticated, True, Reason::AccountAccepted, "the BMC accepts the account"),
+        Contact::Refused(why) => set(Type::BMCAuthenticated, False, Reason::AccountRefused, why),
+        Contact::Forbidden(why) => set(Type::BMCAuthenticated, False, Reason::PermissionDenied, why),
+        Contact::NoAccount(why) => set(Type::BMCAuthenticated, False, Reason::NoSecret, why),
+        Contact::Silent(_) | Contact::Untrusted(_) | Contact::Invalid(_) => {}
+    }
+    let (truth, reason, message) = match contact {
+        Contact::Reads(Some(power)) => (True, Reason::Reported, format!("the power is {power}")),
+        Contact::Reads(None) => {
+            (False, Reason::InvalidAnswer, "the BMC does not say whether the machine has power".to_owned())
+        }
+        Contact::Silent(_) => (Unknown, Reason::Unreachable, "the BMC does not answer".to_owned()),
+        Contact::Untrusted(_) => (Unknown, Reason::Unreachable, "the BMC's certificate is not trusted".to_owned()),
+        Contact::Invalid(_) => (Unknown, Reason::InvalidAnswer, "the BMC's answer cannot be used".to_owned()),
+        Contact::Refused(_) => (Unknown, Reason::AccountRefused, "the BMC refuses the account".to_owned()),
+        Contact::Forbidden(_) => (Unknown, Reason::PermissionDenied, "the account may not read the power".to_owned()),
+        Contact::NoAccount(_) => (Unknown, Reason::NoSecret, "there is no account for the BMC".to_owned()),
+    };
+    set(Type::PowerKnown, truth, reason, &message);
+}
+
+/// The machine has no BMC any more.
+pub fn erase(machine: &mut Machine) {
+    let Some(status) = machine.status.as_mut() else { return };
+    status.bmc = None;
+    status.conditions.retain(|c| ![Type::BMCReachable, Type::BMCAuthenticated, Type::PowerKnown].contains(&c.kind));
+}

@@ -1,0 +1,189 @@
+//! The planner against a computer that follows its BMC, and against one that does as it likes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::power::{begin, cleared, end, note};
+
+const NETBOOT: Duration = Duration::from_secs(900);
+const RUN: Uuid = Uuid::from_u128(7);
+
+/// A computer, and what it answers to.
+struct Computer {
+    status: BmcStatus,
+    power: Option<PowerState>,
+    wanted: Wanted,
+    connected: bool,
+    now: Timestamp,
+    /// The way on which its agent comes.
+    boots_by: Option<BootWay>,
+    shuts_down: bool,
+    set: Option<BootWay>,
+    steps: Vec<Step>,
+}
+
+impl Computer {
+    fn new(power: PowerState) -> Self {
+        Self {
+            status: BmcStatus::default(),
+            power: Some(power),
+            wanted: Wanted::Netboot(RUN),
+            connected: false,
+            now: Timestamp::UNIX_EPOCH,
+            boots_by: Some(BootWay::PxeOnce),
+            shuts_down: true,
+            set: None,
+            steps: Vec::new(),
+        }
+    }
+
+    fn look(&self) -> Look {
+        Look { wanted: self.wanted, connected: self.connected, power: self.power, netboot: NETBOOT, now: self.now }
+    }
+
+    /// One step, as the engine makes it.
+    fn turn(&mut self) -> Step {
+        let step = next(&self.status, &self.look());
+        note(&mut self.status, &step, self.now);
+        match step.clone() {
+            Step::Begin(workflow, way) => begin(&mut self.status, workflow, way, self.now),
+            Step::End(outcome) => end(&mut self.status, outcome, self.now),
+            Step::Shutdown if self.shuts_down => self.power = Some(PowerState::Off),
+            Step::Off => self.power = Some(PowerState::Off),
+            Step::SetBoot(way) => self.set = Some(way),
+            Step::On => {
+                self.power = Some(PowerState::On);
+                let way = self.set.take().unwrap_or(BootWay::OwnOrder);
+                if self.boots_by == Some(way) {
+                    (self.connected, self.wanted) = (true, Wanted::Nothing);
+                }
+            }
+            Step::ClearBoot => cleared(&mut self.status),
+            Step::Wait => self.now += Duration::from_secs(5),
+            _ => {}
+        }
+        if step != Step::Wait {
+            self.steps.push(step.clone());
+        }
+        step
+    }
+
+    /// Until nothing is to be done any more; how long that took.
+    fn runs(&mut self) -> Duration {
+        let begun = self.now;
+        for _ in 0..100_000 {
+            if matches!(self.turn(), Step::Rest | Step::GiveUp) {
+                return self.now.duration_since(begun).try_into().unwrap();
+            }
+        }
+        panic!("no end: {:?}", self.steps.last());
+    }
+
+    fn made(&self, step: &Step) -> usize {
+        self.steps.iter().filter(|made| *made == step).count()
+    }
+}
+
+#[test]
+fn a_computer_that_is_off_netboots_at_once() {
+    let mut computer = Computer::new(PowerState::Off);
+    computer.runs();
+    let heard = Step::End(Outcome::Heard);
+    let begin = Step::Begin(RUN, BootWay::PxeOnce);
+    assert_eq!(computer.steps, [begin, Step::SetBoot(BootWay::PxeOnce), Step::On, heard, Step::Rest]);
+    assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
+}
+
+#[test]
+fn a_running_system_is_asked_before_its_power_is_cut() {
+    for shuts_down in [true, false] {
+        let mut computer = Computer { shuts_down, ..Computer::new(PowerState::On) };
+        let took = computer.runs();
+        assert_eq!((computer.made(&Step::Shutdown), computer.made(&Step::Off)), (1, usize::from(!shuts_down)));
+        assert_eq!(took >= SHUTDOWN, !shuts_down, "{took:?}");
+        assert!(computer.connected);
+    }
+}
+
+#[test]
+fn each_way_is_tried_once_then_a_person_looks() {
+    let mut computer = Computer { boots_by: None, ..Computer::new(PowerState::Off) };
+    computer.runs();
+    let begun: Vec<_> =
+        computer.steps.iter().filter_map(|s| if let Step::Begin(_, way) = s { Some(*way) } else { None }).collect();
+    assert_eq!(begun, BootWay::ALL);
+    assert_eq!(computer.steps.last(), Some(&Step::GiveUp));
+    assert!(computer.status.attempts.iter().all(|a| a.failure.as_ref().is_some_and(|why| why.contains("15 min"))));
+    // The next workflow begins anew.
+    computer.wanted = Wanted::Netboot(Uuid::from_u128(8));
+    computer.boots_by = Some(BootWay::PxeOnce);
+    computer.runs();
+    assert!(computer.connected && computer.status.attempts.len() == 1);
+}
+
+#[test]
+fn what_worked_is_tried_first_until_it_fails() {
+    let mut computer = Computer { boots_by: Some(BootWay::PxeContinuous), ..Computer::new(PowerState::Off) };
+    computer.runs();
+    assert_eq!(computer.status.worked, Some(BootWay::PxeContinuous));
+    assert_eq!(computer.made(&Step::ClearBoot), 1, "what was set for every start is taken back once");
+    (computer.wanted, computer.connected) = (Wanted::Netboot(Uuid::from_u128(8)), false);
+    computer.steps.clear();
+    computer.boots_by = Some(BootWay::PxeOnce);
+    computer.runs();
+    assert_eq!(computer.steps[0], Step::Begin(Uuid::from_u128(8), BootWay::PxeContinuous));
+    assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
+}
+
+#[test]
+fn a_power_that_does_not_follow_ends_the_attempt() {
+    let mut computer = Computer { boots_by: None, ..Computer::new(PowerState::Off) };
+    while computer.turn() != Step::On {}
+    computer.power = Some(PowerState::Off);
+    while !matches!(computer.turn(), Step::End(_)) {}
+    let failure = computer.status.attempts[0].failure.clone().unwrap();
+    assert!(failure.contains("still reads off"), "{failure}");
+    computer.power = None;
+    while !matches!(computer.turn(), Step::End(_)) {}
+    let failure = computer.status.attempts[1].failure.clone().unwrap();
+    assert!(failure.contains("did not say"), "{failure}");
+}
+
+#[test]
+fn a_cancelled_workflow_switches_nothing_on() {
+    let mut computer = Computer::new(PowerState::Off);
+    while computer.turn() != Step::SetBoot(BootWay::PxeOnce) {}
+    computer.wanted = Wanted::Nothing;
+    computer.runs();
+    assert_eq!(computer.made(&Step::On), 0);
+    assert_eq!(computer.status.worked, None);
+}
+
+fn power() -> impl Strategy<Value = Option<PowerState>> {
+    prop_oneof![Just(None), (0..4usize).prop_map(|n| Some(PowerState::ALL[n]))]
+}
+
+proptest! {
+    /// Whatever the BMC reads: a machine whose agent is there is not switched, each way is tried once, and there is an end.
+    #[test]
+    fn whatever_is_read_the_planner_ends(
+        readings in prop::collection::vec((power(), any::<bool>(), 0..400u32), 1..200),
+    ) {
+        let mut computer = Computer::new(PowerState::On);
+        (computer.boots_by, computer.shuts_down) = (None, false);
+        for (power, connected, seconds) in readings {
+            computer.power = power;
+            computer.connected = connected;
+            computer.wanted = if connected { Wanted::Nothing } else { Wanted::Netboot(RUN) };
+            computer.now += Duration::from_secs(seconds.into());
+            let step = computer.turn();
+            let switches = matches!(step, Step::Shutdown | Step::Off | Step::SetBoot(_) | Step::On | Step::Begin(..));
+            prop_assert!(!(connected && switches), "{step:?} of a machine whose agent is there");
+        }
+        (computer.connected, computer.wanted) = (false, Wanted::Netboot(RUN));
+        let took = computer.runs();
+        // Each way: a shutdown, a cut, and the time to netboot, twice where the power is not known.
+        let most = (SHUTDOWN + SWITCH + NETBOOT * 2) * u32::try_from(BootWay::ALL.len()).unwrap();
+        prop_assert!(took <= most, "{took:?}");
+    }
+}

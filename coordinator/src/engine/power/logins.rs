@@ -1,0 +1,38 @@
+//! Logins at BMCs: one at a time at each, and none again with an account that it refused. Several machines may share a BMC.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use landfall_api::RefusedLogin;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// The accounts that a BMC has refused: the Secret, and the version of its values.
+type Refused = HashSet<(String, u64)>;
+
+/// Every BMC's, by its URL. Bounded by the BMCs there were.
+#[derive(Default)]
+pub(super) struct Logins(Mutex<HashMap<String, Arc<AsyncMutex<Refused>>>>);
+
+/// The right to log in at one BMC; no other task has it.
+pub(super) struct Login(OwnedMutexGuard<Refused>);
+
+impl Logins {
+    /// Waits for its turn at this BMC: for as long as another login there takes.
+    pub(super) async fn at(&self, bmc: &str) -> Login {
+        let of = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(bmc.to_owned()).or_default().clone();
+        Login(of.lock_owned().await)
+    }
+}
+
+impl Login {
+    /// Whether the account was refused: as was seen here, or as a status has it.
+    pub(super) fn is_refused(&mut self, secret: &str, version: u64, stored: Option<&RefusedLogin>) -> bool {
+        self.0.extend(stored.map(|refused| (refused.secret.clone(), refused.version)));
+        self.0.contains(&(secret.to_owned(), version))
+    }
+
+    /// The BMC has refused it.
+    pub(super) fn refused(&mut self, secret: &str, version: u64) {
+        self.0.insert((secret.to_owned(), version));
+    }
+}

@@ -1,0 +1,129 @@
+//! Machines' power, through their BMCs: one task a machine, so that a BMC that hangs delays no other.
+
+mod driver;
+mod logins;
+mod record;
+mod starts;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use landfall_api::{BmcSpec, Kind};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::fleet::Fleet;
+use super::secrets::Vault;
+pub(in crate::engine) use driver::Driver;
+use logins::Logins;
+use starts::Starts;
+
+/// How often the documents are compared with the tasks.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the tasks share.
+pub(in crate::engine) struct Shared {
+    pub(in crate::engine) fleet: Arc<Fleet>,
+    vault: Arc<Vault>,
+    logins: Logins,
+    starts: Starts,
+}
+
+/// A machine's task, as its keeper sees it.
+struct Line {
+    spec: Arc<BmcSpec>,
+    wake: Arc<Notify>,
+    noted: Arc<Mutex<Noted>>,
+    stop: CancellationToken,
+}
+
+/// What a task has seen; when there is something newer, it looks at once.
+#[derive(Debug, Default)]
+struct Noted {
+    /// The workflow that it has dealt with.
+    workflow: Option<String>,
+    /// It waits for another version of this Secret's document: the account is missing or refused.
+    secret: Option<(String, u64)>,
+}
+
+fn lock(noted: &Mutex<Noted>) -> MutexGuard<'_, Noted> {
+    // Every change of it is one assignment.
+    noted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Machines' power.
+pub struct Power {
+    shared: Arc<Shared>,
+}
+
+impl Power {
+    pub(in crate::engine) fn new(fleet: Arc<Fleet>, vault: Arc<Vault>) -> Self {
+        Self { shared: Arc::new(Shared { fleet, vault, logins: Logins::default(), starts: Starts::default() }) }
+    }
+
+    /// Keeps one task for each machine with a BMC, until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut every = tokio::time::interval(TICK);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut lines, mut tasks) = (HashMap::new(), JoinSet::new());
+        while stop.run_until_cancelled(every.tick()).await.is_some() {
+            self.follow(&mut lines, &mut tasks, &stop);
+            while tasks.try_join_next().is_some() {}
+            self.wake(&lines).await;
+        }
+        // They close their sessions.
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Begins and ends tasks as the documents have BMCs.
+    fn follow(&self, lines: &mut HashMap<String, Line>, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+        let wanted = self.shared.fleet.index().bmcs();
+        lines.retain(|name, line| {
+            let stays = wanted.get(name).is_some_and(|spec| *spec == line.spec);
+            if !stays {
+                line.stop.cancel();
+            }
+            stays
+        });
+        for (name, spec) in wanted {
+            if lines.contains_key(&name) {
+                continue;
+            }
+            let line =
+                Line { spec: spec.clone(), wake: Arc::default(), noted: Arc::default(), stop: stop.child_token() };
+            let driver = Driver::new(self.shared.clone(), name.clone(), spec, line.noted.clone());
+            tasks.spawn(driver.run(line.wake.clone(), line.stop.clone()));
+            lines.insert(name, line);
+        }
+    }
+
+    /// Has those look at once that have something new to see.
+    async fn wake(&self, lines: &HashMap<String, Line>) {
+        let active = self.shared.fleet.index().active();
+        let active: HashMap<_, _> = active.into_iter().map(|(workflow, machine)| (machine, workflow)).collect();
+        for (name, line) in lines {
+            let secret = {
+                let noted = lock(&line.noted);
+                if active.get(name).is_some_and(|workflow| noted.workflow.as_ref() != Some(workflow)) {
+                    line.wake.notify_one();
+                }
+                noted.secret.clone()
+            };
+            if let Some((secret, version)) = secret
+                && let Ok(found) = self.shared.fleet.store().documents().get(Kind::Secret, &secret).await
+                && found.is_some_and(|document| document.metadata().resource_version != version)
+            {
+                line.wake.notify_one();
+            }
+        }
+    }
+
+    /// A task's look, for tests.
+    #[cfg(test)]
+    pub(in crate::engine) fn driver(&self, machine: &str) -> Option<Driver> {
+        let spec = self.shared.fleet.index().bmcs().remove(machine)?;
+        Some(Driver::new(self.shared.clone(), machine.to_owned(), spec, Arc::default()))
+    }
+}

@@ -1,0 +1,241 @@
+//! Machines that are switched on through a BMC, over HTTP: what the BMC sees is asserted at the BMC.
+
+use landfall_api::{BootWay, PowerState};
+use landfall_bmcsim::{BmcSim, PASSWORD, Quirks, USERNAME};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::engine::power::Driver;
+
+fn with_bmc(name: &str, mac: &str, sim: &BmcSim) -> serde_json::Value {
+    let mut machine = machine(name, mac);
+    machine["spec"]["bmc"] = json!({"address": sim.address(), "credentials": "bmc"});
+    machine
+}
+
+fn secret(password: &str) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "bmc"},
+        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8"]}})
+}
+
+/// A world whose machine `m1` has that BMC.
+async fn world(sim: &BmcSim, password: &str) -> World {
+    let world = World::new().await;
+    world.apply(secret(password)).await.unwrap();
+    world.apply(with_bmc("m1", MAC, sim)).await.unwrap();
+    world
+}
+
+fn driver(world: &World, machine: &str) -> Driver {
+    world.engine.power().driver(machine).unwrap()
+}
+
+/// Looks until nothing is left to be done now; time passes between the looks.
+async fn looks(world: &World, driver: &mut Driver, most: usize) {
+    for _ in 0..most {
+        let again = driver.look().await.unwrap();
+        if again >= Duration::from_secs(30) {
+            return;
+        }
+        world.later(i64::try_from(again.as_secs()).unwrap());
+    }
+}
+
+async fn attempts(world: &World) -> Vec<(BootWay, Option<String>)> {
+    let bmc = world.machine().await.status.unwrap().bmc.unwrap();
+    bmc.attempts.into_iter().map(|attempt| (attempt.way, attempt.failure)).collect()
+}
+
+#[tokio::test]
+async fn a_machine_that_is_off_is_started_for_its_workflow() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = world(&sim, PASSWORD).await;
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    for (kind, reason) in
+        [("BMCReachable", "Answers"), ("BMCAuthenticated", "AccountAccepted"), ("PowerKnown", "Reported")]
+    {
+        assert_eq!(world.condition(kind).await, Some((ConditionStatus::True, reason.into())));
+    }
+    assert!(sim.seen().computer.starts.is_empty(), "nothing waits for it");
+    let run = world.provision(false).await.unwrap();
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(sim.seen().computer.starts.len(), 1);
+    assert_eq!(sim.seen().computer.starts[0].from, "Pxe");
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    looks(&world, &mut driver, 3).await;
+    let bmc = world.machine().await.status.unwrap().bmc.unwrap();
+    assert_eq!((bmc.worked, bmc.power), (Some(BootWay::PxeOnce), Some(PowerState::On)));
+    assert_eq!(bmc.system.unwrap().serial, "ACME-1");
+    assert_eq!(attempts(&world).await, [(BootWay::PxeOnce, None)]);
+    // While its agent is there nothing is done to its power.
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    looks(&world, &mut driver, 3).await;
+    assert_eq!((sim.seen().computer.cuts, sim.seen().accounts.opened), (0, 1));
+}
+
+#[tokio::test]
+async fn a_wrong_account_is_shown_to_the_bmc_once() {
+    let sim = BmcSim::start(Quirks { lockout_after: Some(3), ..Quirks::default() }).await;
+    let world = world(&sim, "wrong").await;
+    let other = "52:54:00:00:00:02";
+    world.apply(with_bmc("m2", other, &sim)).await.unwrap();
+    let (mut first, mut second) = (driver(&world, "m1"), driver(&world, "m2"));
+    for _ in 0..5 {
+        first.look().await.unwrap();
+        second.look().await.unwrap();
+    }
+    assert_eq!(sim.seen().accounts.failed, 1, "two machines share the BMC");
+    assert_eq!(world.condition("BMCAuthenticated").await.unwrap(), (ConditionStatus::False, "AccountRefused".into()));
+    assert_eq!(world.condition("PowerKnown").await.unwrap().0, ConditionStatus::Unknown);
+    // A coordinator that starts again knows it.
+    let restarted = World::over(world.store.clone(), world.clock.clone()).await;
+    let mut first = driver(&restarted, "m1");
+    first.look().await.unwrap();
+    assert_eq!(sim.seen().accounts.failed, 1);
+    // Another version of the Secret is tried at once.
+    restarted.apply(secret(PASSWORD)).await.unwrap();
+    first.look().await.unwrap();
+    assert_eq!(restarted.condition("PowerKnown").await.unwrap().0, ConditionStatus::True);
+    assert_eq!(sim.seen().accounts.failed, 1);
+}
+
+#[tokio::test]
+async fn a_secret_goes_only_to_bmcs_that_it_names() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = world(&sim, PASSWORD).await;
+    let mut elsewhere = secret(PASSWORD);
+    elsewhere["spec"]["bmcs"] = json!(["10.0.0.0/8", "*.example"]);
+    world.apply(elsewhere).await.unwrap();
+    driver(&world, "m1").look().await.unwrap();
+    assert_eq!(world.condition("BMCAuthenticated").await.unwrap(), (ConditionStatus::False, "NoSecret".into()));
+    assert!(sim.seen().requests.is_empty());
+}
+
+/// A 200 OK whose boot device is silently reverted; then the firmware's own order is all that is left.
+#[tokio::test]
+async fn a_bmc_that_lies_is_seen_through() {
+    let sim = BmcSim::start(Quirks { reverts_boot: true, ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 400).await;
+    let tried = attempts(&world).await;
+    assert_eq!(tried.iter().map(|(way, _)| *way).collect::<Vec<_>>(), BootWay::ALL);
+    assert!(tried[0].1.as_ref().unwrap().contains("did not keep it"), "{tried:?}");
+    assert!(tried[4].1.as_ref().unwrap().contains("no agent was heard"), "{tried:?}");
+    assert_eq!(sim.seen().computer.starts.len(), 1, "only the last way starts it");
+    // Nothing more is done before a person looks.
+    looks(&world, &mut driver, 400).await;
+    assert_eq!(sim.seen().computer.starts.len(), 1);
+}
+
+#[tokio::test]
+async fn an_ignored_one_time_device_becomes_a_lasting_one() {
+    let sim = BmcSim::start(Quirks { ignores_once: true, ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    for _ in 0..400 {
+        let again = driver.look().await.unwrap();
+        world.later(i64::try_from(again.as_secs()).unwrap());
+        let booted = sim.seen().computer.starts.last().is_some_and(|start| start.from == "Pxe");
+        if booted {
+            break;
+        }
+    }
+    assert_eq!(sim.seen().computer.starts.iter().map(|start| start.from.as_str()).collect::<Vec<_>>(), ["Hdd", "Pxe"]);
+    world.enroll(b"key").await.unwrap();
+    let _agent = world.connect(hello("b1", "D1", vec![])).await;
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(sim.seen().computer.enabled, "Disabled", "the installed system boots from its disk");
+    assert_eq!(world.machine().await.status.unwrap().bmc.unwrap().worked, Some(BootWay::PxeContinuous));
+}
+
+#[tokio::test]
+async fn an_outage_of_the_bmc_costs_no_way() {
+    let sim = BmcSim::start(Quirks { is_down: true, ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    for _ in 0..5 {
+        driver.look().await.unwrap();
+    }
+    assert_eq!(world.condition("BMCReachable").await.unwrap(), (ConditionStatus::False, "Unreachable".into()));
+    assert!(attempts(&world).await.is_empty());
+    sim.change(|state| state.quirks.is_down = false);
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(sim.seen().computer.starts.len(), 1);
+}
+
+#[tokio::test]
+async fn no_more_machines_start_than_may_be_installed() {
+    let sims = [BmcSim::start(Quirks::default()).await, BmcSim::start(Quirks::default()).await];
+    let world = World::over_with(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), 1).await.described().await;
+    world.apply(secret(PASSWORD)).await.unwrap();
+    let mut drivers = Vec::new();
+    for (n, sim) in sims.iter().enumerate() {
+        let name = format!("m{}", n + 1);
+        world.apply(with_bmc(&name, &format!("52:54:00:00:00:0{}", n + 1), sim)).await.unwrap();
+        let by = world.ann(false);
+        world.engine.requests().provision(&name, "os", BTreeMap::new(), by, None).await.unwrap();
+        drivers.push(driver(&world, &name));
+    }
+    let starts = || sims.iter().map(|sim| sim.seen().computer.starts.len()).collect::<Vec<_>>();
+    for _ in 0..5 {
+        for driver in &mut drivers {
+            driver.look().await.unwrap();
+        }
+    }
+    assert_eq!(starts(), [1, 0]);
+    // The first does not come on any way: the second has its place then.
+    world.later(100_000);
+    for _ in 0..60 {
+        drivers[0].look().await.unwrap();
+        world.later(1000);
+    }
+    for _ in 0..5 {
+        drivers[1].look().await.unwrap();
+    }
+    assert_eq!(starts()[1], 1, "{:?}", starts());
+}
+
+#[tokio::test]
+async fn a_bmc_that_hangs_delays_no_other() {
+    let hangs = BmcSim::start(Quirks { hangs: true, ..Quirks::default() }).await;
+    let works = BmcSim::start(Quirks::default()).await;
+    let world = world(&hangs, PASSWORD).await;
+    world.apply(with_bmc("m2", "52:54:00:00:00:02", &works)).await.unwrap();
+    for name in ["m1", "m2"] {
+        let by = world.ann(false);
+        world.engine.requests().provision(name, "os", BTreeMap::new(), by, None).await.unwrap();
+    }
+    let stop = CancellationToken::new();
+    let (engine, token) = (world.engine.clone(), stop.clone());
+    let keeper = tokio::spawn(async move { engine.power().run(token).await });
+    works.until("a start", |state| state.computer.starts.len() == 1).await;
+    hangs.until("a request", |state| !state.requests.is_empty()).await;
+    // Taken from the document while it hangs, and the coordinator stops: nothing waits for it.
+    world.apply(machine("m1", MAC)).await.unwrap();
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), keeper).await.unwrap().unwrap();
+    assert!(works.seen().accounts.sessions.is_empty(), "its session is closed");
+}
+
+#[tokio::test]
+async fn a_removed_bmc_leaves_no_conditions() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = world(&sim, PASSWORD).await;
+    let stop = CancellationToken::new();
+    let (engine, token) = (world.engine.clone(), stop.clone());
+    let keeper = tokio::spawn(async move { engine.power().run(token).await });
+    sim.until("a session", |state| state.accounts.opened == 1).await;
+    world.apply(machine("m1", MAC)).await.unwrap();
+    sim.until("the end of the session", |state| state.accounts.sessions.is_empty()).await;
+    stop.cancel();
+    keeper.await.unwrap();
+    assert_eq!(world.condition("PowerKnown").await, None);
+    assert_eq!(world.machine().await.status.unwrap().bmc, None);
+}

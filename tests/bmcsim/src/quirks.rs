@@ -1,0 +1,65 @@
+//! What real BMCs do otherwise than they should, a switch each.
+
+use std::time::Duration;
+
+/// How entity tags are dealt with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EntityTags {
+    /// There are none, and `If-Match` is ignored.
+    #[default]
+    None,
+    /// A change without the present tag is refused.
+    Required,
+    /// Tags are weak, and a weak one is refused.
+    Weak,
+    /// Whatever tag is sent is refused, but for `*`.
+    OnlyAny,
+}
+
+/// The switches; all off by default.
+#[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a complaint of its own")]
+pub struct Quirks {
+    /// There are no sessions.
+    pub no_sessions: bool,
+    /// So many sessions may be open.
+    pub session_limit: Option<usize>,
+    /// After so many failed logins every login fails.
+    pub lockout_after: Option<u32>,
+    /// A boot device is accepted and not kept.
+    pub reverts_boot: bool,
+    /// A boot device for one start is kept and not followed.
+    pub ignores_once: bool,
+    /// There is no `BootSourceOverrideMode`, and a change of it is refused.
+    pub no_mode: bool,
+    /// There is one, and a change of it is refused.
+    pub refuses_mode: bool,
+    /// Entity tags.
+    pub tags: EntityTags,
+    /// The boot device is changed in the settings at `/SD`, and refused elsewhere.
+    pub settings: bool,
+    /// Switching off a computer that is off is an error.
+    pub off_is_error: bool,
+    /// The values of `ResetType`; empty: the usual ones.
+    pub reset_types: Vec<&'static str>,
+    /// From the request to the change of power.
+    pub power_lag: Duration,
+    /// The power is not said.
+    pub no_power_state: bool,
+    /// Fields are missing, null, or of another type.
+    pub odd_fields: bool,
+    /// Every answer has 10 MB.
+    pub huge: bool,
+    /// Requests are never answered.
+    pub hangs: bool,
+    /// Connections are cut without an answer.
+    pub is_down: bool,
+    /// Whatever changes something is forbidden.
+    pub read_only: bool,
+    /// So many systems beyond the first.
+    pub other_systems: usize,
+    /// The system does not react to a request to shut down.
+    pub ignores_shutdown: bool,
+    /// It reports that it switches on, and does not.
+    pub stays_off: bool,
+}

@@ -1,0 +1,70 @@
+//! The port, with TLS or without.
+
+use std::sync::Arc;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// A certificate that nothing but itself vouches for.
+pub(crate) struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub(crate) fn generate() -> Self {
+        let made = rcgen::generate_simple_self_signed(["bmc.invalid".to_owned()]).expect("a key and a certificate");
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+        Self { certificate: made.cert.der().clone(), key }
+    }
+
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        Sha256::digest(&self.certificate).into()
+    }
+}
+
+/// Serves until the task is aborted: its port, and the task. While `is_down`, connections are cut.
+pub(crate) async fn spawn(
+    router: Router, identity: Option<Identity>, is_down: impl Fn() -> bool + Send + 'static,
+) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback");
+    let port = listener.local_addr().expect("an address").port();
+    let acceptor = identity.map(|identity| {
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_no_client_auth()
+            .with_single_cert(vec![identity.certificate], identity.key)
+            .expect("a certificate and its key");
+        TlsAcceptor::from(Arc::new(config))
+    });
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if is_down() {
+                continue;
+            }
+            let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
+            tokio::spawn(async move {
+                let builder = Builder::new(TokioExecutor::new());
+                // A client that does not trust the certificate, or has waited long enough, goes away.
+                match acceptor {
+                    None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
+                    Some(acceptor) => {
+                        if let Ok(stream) = acceptor.accept(stream).await {
+                            drop(builder.serve_connection(TokioIo::new(stream), service).await);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (port, task)
+}
