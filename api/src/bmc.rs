@@ -68,6 +68,45 @@ words! {
     }
 }
 
+words! {
+    /// What a person asks of a machine's power.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    PowerAction {
+        /// Read it.
+        Status = "status",
+        /// Switch it on.
+        On = "on",
+        /// Switch it off at once.
+        Off = "off",
+        /// Ask the system to shut down.
+        Shutdown = "shutdown",
+        /// Switch it off, then on.
+        Cycle = "cycle",
+    }
+}
+
+/// A person's request for a machine's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PowerRequest {
+    /// What is asked for.
+    pub action: PowerAction,
+    /// Also while a workflow runs on the machine or waits for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+/// The power after a request, as it was read.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerReport {
+    /// The power; absent: the BMC does not say.
+    pub power: Option<PowerState>,
+    /// When it was read.
+    pub at: Timestamp,
+}
+
 /// What the coordinator has read of a BMC, and what it did there.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

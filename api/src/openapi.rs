@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::schema::without_links;
 use crate::{
     API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Inspection,
-    Kind, ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
-    RenderRequest, RenderedList, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
+    Kind, ListMetadata, LogRecord, ManifestReport, OperatorRevoked, PowerReport, PowerRequest, Preview, PreviewRequest,
+    Problem, ProvisionRequest, RenderRequest, RenderedList, SightingList, TokenInfo, TokenIssued, TokenList,
+    TokenRequest, WatchType, schema,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -68,7 +69,8 @@ fn components() -> Map<String, Value> {
     define!(
         Problem, ListMetadata, WatchType, ApplyOutcome, ProvisionRequest, DeprovisionRequest, RenderRequest,
         RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, Inspection, LogRecord, ManifestReport,
-        ApproveRequest, AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest,
+        PowerRequest, PowerReport, ApproveRequest, AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued,
+        TokenList, TokenRequest,
     );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
@@ -200,6 +202,8 @@ posts! {
         "What provisioning or deprovisioning a machine would destroy, by the facts that its agent reported last";
     "/machines/{name}/inspect" inspect() -> Inspection:
         "Have a machine's agent look at it again; answers what changed, once the facts are stored";
+    "/machines/{name}/power" power(PowerRequest) -> PowerReport:
+        "Read a machine's power through its BMC, or change it; answers what is read then";
     "/machines/{name}/adopt" adopt() -> Machine: "Adopt a machine that is already installed";
     "/machines/{name}/confirm" confirmMachine() -> Machine: "Clear a machine's identity alarm";
     "/machines/{name}/detach" detach() -> DetachResponse: "Stop managing a machine; its disks stay unchanged";

@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The workflow did not succeed; its failure has been shown.
     #[error("the workflow did not succeed")]
     NotSucceeded,
+    /// Some of several requests failed; their failures have been shown.
+    #[error("{failed} of {of} machines failed{}", if *left == 0 { String::new() } else { format!("; {left} were not begun (--max-failures)") })]
+    Partly { failed: usize, left: usize, of: usize },
     /// An import has findings that ask for something; they have been shown.
     #[error("something has no counterpart")]
     Incomplete,
@@ -88,7 +91,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::TimedOut { .. } => 6,
             Self::Incomplete => 7,
-            Self::Local { .. } | Self::NotSucceeded => 1,
+            Self::Local { .. } | Self::NotSucceeded | Self::Partly { .. } => 1,
             Self::Closed => 0,
         }
     }
@@ -138,6 +141,7 @@ impl Failure {
             Self::Usage(what) => vec![parts(what, &[], "see landfall --help for all commands")],
             Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],
             Self::TimedOut { what, hint } => vec![parts(what, &[], hint)],
+            Self::Partly { .. } => vec![parts(&self.to_string(), &[], "")],
             Self::NotSucceeded | Self::Incomplete | Self::Closed => Vec::new(),
         }
     }

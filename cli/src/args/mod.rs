@@ -3,6 +3,7 @@
 mod documents;
 mod facts;
 mod import;
+mod power;
 mod runs;
 mod site;
 mod templates;
@@ -19,6 +20,7 @@ pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History,
 pub(crate) use facts::{Facts, FactsCommand, Inspect};
 pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
+pub(crate) use power::{Machines, Power};
 pub(crate) use runs::{
     Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch,
 };
@@ -135,6 +137,8 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Show who changed a document, when and how.
     History(History),
+    /// Read machines' power, or change it.
+    Power(Power),
     /// Look at a machine again, and show which facts changed.
     Inspect(Inspect),
     /// Compare the hardware of machines.

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use jiff::Timestamp;
 use landfall_api::{
-    Authority, DeprovisionRequest, DetachResponse, Document, Inspection, Machine, Preview, PreviewRequest,
-    ProvisionRequest, RenderRequest, RenderedList, Shared, WipeSpec, Workflow,
+    Authority, DeprovisionRequest, DetachResponse, Document, Inspection, Machine, PowerReport, PowerRequest, Preview,
+    PreviewRequest, ProvisionRequest, RenderRequest, RenderedList, Shared, WipeSpec, Workflow,
 };
 
 use serde::Deserialize;
@@ -71,6 +71,13 @@ pub(super) async fn inspect(
     _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
 ) -> Result<Json<Inspection>, Refusal> {
     Ok(Json(coordinator.engine.inspections().inspect(&machine).await?))
+}
+
+pub(super) async fn power(
+    _: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
+    JsonBody(request): JsonBody<PowerRequest>,
+) -> Result<Json<PowerReport>, Refusal> {
+    Ok(Json(coordinator.engine.power().request(&machine, request).await?))
 }
 
 pub(super) async fn detach(

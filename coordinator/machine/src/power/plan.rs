@@ -15,6 +15,9 @@ const SHUTDOWN: Duration = Duration::from_secs(90);
 /// From a request of power on or off to the reading that says so: some BMCs lag by 30 s.
 const SWITCH: Duration = Duration::from_secs(60);
 
+/// An agent that is not heard any more keeps its machine for so long: a switch that restarts takes two to three minutes.
+const LOST: Duration = Duration::from_secs(300);
+
 /// What a step goes by.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
@@ -22,6 +25,8 @@ pub struct Look {
     pub wanted: Wanted,
     /// The agent is there.
     pub connected: bool,
+    /// When an agent was last heard.
+    pub last_heard: Option<Timestamp>,
     /// The power, as just read.
     pub power: Option<PowerState>,
     /// From power-on to the agent.
@@ -34,7 +39,8 @@ pub struct Look {
 pub fn next(status: &BmcStatus, look: &Look) -> Step {
     let attempt = open(status);
     match (look.wanted, attempt) {
-        (Wanted::Nothing, Some(_)) if look.connected => Step::End(Outcome::Heard),
+        // It may have come and gone between two looks: an install can be that short.
+        (_, Some(attempt)) if look.connected || came(attempt, look.last_heard) => Step::End(Outcome::Heard),
         (Wanted::Nothing, Some(attempt)) if attempt.on_at.is_none() => Step::End(Outcome::Dropped),
         // The power is on its way: the agent, or the next workflow, says more.
         (Wanted::Nothing, Some(attempt)) => match over(attempt.on_at, look.netboot, look.now) {
@@ -44,11 +50,24 @@ pub fn next(status: &BmcStatus, look: &Look) -> Step {
         (Wanted::Nothing, None) => clears(status).map_or(Step::Rest, |()| Step::ClearBoot),
         (Wanted::Netboot(workflow), Some(attempt)) if attempt.workflow_uid != workflow => Step::End(Outcome::Dropped),
         (Wanted::Netboot(_), Some(attempt)) => step_of(attempt, look),
+        (Wanted::Netboot(workflow), None) if lingers(status, workflow, look) => Step::Wait,
         (Wanted::Netboot(workflow), None) => match way_left(status, workflow) {
             Some(way) => Step::Begin(workflow, way),
             None => Step::GiveUp,
         },
     }
+}
+
+/// Whether an agent was heard since the power was switched on.
+fn came(attempt: &BootAttempt, last_heard: Option<Timestamp>) -> bool {
+    attempt.on_at.zip(last_heard).is_some_and(|(on, heard)| heard >= on)
+}
+
+/// Whether the agent came for this workflow and was lost a moment ago: it may only have no network.
+fn lingers(status: &BmcStatus, workflow: Uuid, look: &Look) -> bool {
+    let has_come = status.attempts.iter().any(|a| a.workflow_uid == workflow && a.failure.is_none());
+    let lately = look.last_heard.is_some() && !over(look.last_heard, LOST, look.now);
+    has_come && lately && look.power != Some(PowerState::Off)
 }
 
 /// The boot device stays set for every start: the last attempt set it so, and the agent came.

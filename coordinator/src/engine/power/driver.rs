@@ -4,15 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use landfall_api::{
-    BmcSpec, BmcStatus, BootWay, FirmwareMode, Machine, Problem, RefusedLogin, Shared as Document, Workflow,
+    BmcSpec, BmcStatus, BootWay, FirmwareMode, Machine, PowerAction, PowerState, Problem, RefusedLogin,
+    Shared as Document, Workflow,
 };
 use landfall_bmc::{Account, Bmc, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
 use landfall_machine::power::{self, Contact, Look, Outcome, Step, Wanted, wanted};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::record::{contact, status};
+use super::request::{Asked, failed, is_as_asked};
 use super::{Noted, Shared, lock};
 
 /// Between looks where nothing is under way.
@@ -23,6 +25,10 @@ const SWITCHING: Duration = Duration::from_secs(2);
 const BOOTING: Duration = Duration::from_secs(5);
 /// After the first failed look; doubled up to [`IDLE`].
 const AGAIN: Duration = Duration::from_secs(5);
+/// A person waits so long for a change of power to be read.
+const SWITCHED: Duration = Duration::from_secs(20);
+/// Between readings meanwhile.
+const POLL: Duration = Duration::from_secs(1);
 /// For the end of a session when the coordinator stops.
 const CLOSE: Duration = Duration::from_secs(2);
 /// Steps of one look: more than any way has.
@@ -72,7 +78,7 @@ impl Driver {
     }
 
     /// Looks again and again, until `stop`.
-    pub(super) async fn run(mut self, wake: Arc<Notify>, stop: CancellationToken) {
+    pub(super) async fn run(mut self, wake: Arc<Notify>, mut asked: mpsc::Receiver<Asked>, stop: CancellationToken) {
         let looks = async {
             loop {
                 let again = match self.look().await {
@@ -85,6 +91,10 @@ impl Driver {
                 tokio::select! {
                     () = wake.notified() => {}
                     () = sleep(again) => {}
+                    Some(asked) = asked.recv() => {
+                        let answer = self.perform(asked.action).await;
+                        asked.answer(answer);
+                    }
                 }
             }
         };
@@ -104,6 +114,53 @@ impl Driver {
             && let Err(problem) = self.shared.fleet.mutate_machine(&self.machine, power::erase).await
         {
             tracing::warn!(machine = self.machine, %problem, "what was read of the removed BMC stays in the status");
+        }
+    }
+
+    /// Does what a person asked for, and reads the power until it is so, or for a while.
+    async fn perform(&mut self, action: PowerAction) -> Result<Option<PowerState>, Problem> {
+        let changes: &[PowerChange] = match action {
+            PowerAction::Status => &[],
+            PowerAction::On => &[PowerChange::On],
+            PowerAction::Off => &[PowerChange::Off],
+            PowerAction::Shutdown => &[PowerChange::Shutdown],
+            PowerAction::Cycle => &[PowerChange::Off, PowerChange::On],
+        };
+        let mut power = self.reads().await?;
+        for change in changes {
+            let Some(connection) = &mut self.connection else { break };
+            if let Err(error) = connection.bmc.change_power(*change).await {
+                return Err(failed(&self.machine, &error.to_string()));
+            }
+            tracing::info!(machine = self.machine, ?change, "a person had the machine's power changed");
+            let until = Instant::now() + SWITCHED;
+            power = self.reads().await?;
+            while !is_as_asked(power, *change) && Instant::now() < until {
+                sleep(POLL).await;
+                power = self.reads().await?;
+            }
+        }
+        Ok(power)
+    }
+
+    /// The power, read now.
+    async fn reads(&mut self) -> Result<Option<PowerState>, Problem> {
+        let Some(found) = self.documents().await? else { return Ok(None) };
+        let read = self.power(&found).await?;
+        let now = self.shared.fleet.now();
+        self.read = Some(Instant::now());
+        self.change(|machine| power::show(machine, &read, now)).await?;
+        match read {
+            Contact::Reads(power) => Ok(power),
+            Contact::Silent(why)
+            | Contact::Untrusted(why)
+            | Contact::Refused(why)
+            | Contact::Forbidden(why)
+            | Contact::Invalid(why)
+            | Contact::NoAccount(why) => {
+                self.close().await;
+                Err(failed(&self.machine, &why))
+            }
         }
     }
 
@@ -293,6 +350,7 @@ impl Driver {
         let look = Look {
             wanted: found.wanted(),
             connected: found.connected,
+            last_heard: found.machine.status.as_ref().and_then(|status| status.last_heard),
             power: bmc.power,
             netboot: self.shared.fleet.limits().netboot_deadline,
             now,

@@ -3,6 +3,7 @@
 mod driver;
 mod logins;
 mod record;
+mod request;
 mod starts;
 
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use landfall_api::{BmcSpec, Kind};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,7 @@ use super::fleet::Fleet;
 use super::secrets::Vault;
 pub(in crate::engine) use driver::Driver;
 use logins::Logins;
+use request::Asked;
 use starts::Starts;
 
 /// How often the documents are compared with the tasks.
@@ -36,8 +38,13 @@ struct Line {
     spec: Arc<BmcSpec>,
     wake: Arc<Notify>,
     noted: Arc<Mutex<Noted>>,
+    /// Where persons' requests go.
+    asked: mpsc::Sender<Asked>,
     stop: CancellationToken,
 }
+
+/// Requests of persons that may wait for one BMC; more are refused.
+const REQUESTS: usize = 8;
 
 /// What a task has seen; when there is something newer, it looks at once.
 #[derive(Debug, Default)]
@@ -56,30 +63,32 @@ fn lock(noted: &Mutex<Noted>) -> MutexGuard<'_, Noted> {
 /// Machines' power.
 pub struct Power {
     shared: Arc<Shared>,
+    lines: Mutex<HashMap<String, Line>>,
 }
 
 impl Power {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, vault: Arc<Vault>) -> Self {
-        Self { shared: Arc::new(Shared { fleet, vault, logins: Logins::default(), starts: Starts::default() }) }
+        let shared = Shared { fleet, vault, logins: Logins::default(), starts: Starts::default() };
+        Self { shared: Arc::new(shared), lines: Mutex::default() }
     }
 
     /// Keeps one task for each machine with a BMC, until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut lines, mut tasks) = (HashMap::new(), JoinSet::new());
+        let mut tasks = JoinSet::new();
         while stop.run_until_cancelled(every.tick()).await.is_some() {
-            self.follow(&mut lines, &mut tasks, &stop);
+            self.follow(&mut tasks, &stop);
             while tasks.try_join_next().is_some() {}
-            self.wake(&lines).await;
+            self.wake().await;
         }
         // They close their sessions.
         while tasks.join_next().await.is_some() {}
     }
 
     /// Begins and ends tasks as the documents have BMCs.
-    fn follow(&self, lines: &mut HashMap<String, Line>, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
-        let wanted = self.shared.fleet.index().bmcs();
+    fn follow(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+        let (wanted, mut lines) = (self.shared.fleet.index().bmcs(), self.lines());
         lines.retain(|name, line| {
             let stays = wanted.get(name).is_some_and(|spec| *spec == line.spec);
             if !stays {
@@ -91,33 +100,44 @@ impl Power {
             if lines.contains_key(&name) {
                 continue;
             }
-            let line =
-                Line { spec: spec.clone(), wake: Arc::default(), noted: Arc::default(), stop: stop.child_token() };
+            let (asked, requests) = mpsc::channel(REQUESTS);
+            let line = Line {
+                spec: spec.clone(),
+                wake: Arc::default(),
+                noted: Arc::default(),
+                asked,
+                stop: stop.child_token(),
+            };
             let driver = Driver::new(self.shared.clone(), name.clone(), spec, line.noted.clone());
-            tasks.spawn(driver.run(line.wake.clone(), line.stop.clone()));
+            tasks.spawn(driver.run(line.wake.clone(), requests, line.stop.clone()));
             lines.insert(name, line);
         }
     }
 
     /// Has those look at once that have something new to see.
-    async fn wake(&self, lines: &HashMap<String, Line>) {
+    async fn wake(&self) {
         let active = self.shared.fleet.index().active();
         let active: HashMap<_, _> = active.into_iter().map(|(workflow, machine)| (machine, workflow)).collect();
-        for (name, line) in lines {
-            let secret = {
-                let noted = lock(&line.noted);
-                if active.get(name).is_some_and(|workflow| noted.workflow.as_ref() != Some(workflow)) {
-                    line.wake.notify_one();
-                }
-                noted.secret.clone()
-            };
-            if let Some((secret, version)) = secret
-                && let Ok(found) = self.shared.fleet.store().documents().get(Kind::Secret, &secret).await
-                && found.is_some_and(|document| document.metadata().resource_version != version)
-            {
+        let mut waiting = Vec::new();
+        for (name, line) in self.lines().iter() {
+            let noted = lock(&line.noted);
+            if active.get(name).is_some_and(|workflow| noted.workflow.as_ref() != Some(workflow)) {
                 line.wake.notify_one();
             }
+            waiting.extend(noted.secret.clone().map(|secret| (secret, line.wake.clone())));
         }
+        for ((secret, version), wake) in waiting {
+            if let Ok(found) = self.shared.fleet.store().documents().get(Kind::Secret, &secret).await
+                && found.is_some_and(|document| document.metadata().resource_version != version)
+            {
+                wake.notify_one();
+            }
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<String, Line>> {
+        // Every change of it is one insertion or removal.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A task's look, for tests.

@@ -1,6 +1,6 @@
 //! Machines that are switched on through a BMC, over HTTP: what the BMC sees is asserted at the BMC.
 
-use landfall_api::{BootWay, PowerState};
+use landfall_api::{BootWay, PowerAction, PowerRequest, PowerState};
 use landfall_bmcsim::{BmcSim, PASSWORD, Quirks, USERNAME};
 use tokio_util::sync::CancellationToken;
 
@@ -238,4 +238,41 @@ async fn a_removed_bmc_leaves_no_conditions() {
     keeper.await.unwrap();
     assert_eq!(world.condition("PowerKnown").await, None);
     assert_eq!(world.machine().await.status.unwrap().bmc, None);
+}
+
+#[tokio::test]
+async fn a_person_switches_a_machine_that_no_workflow_needs() {
+    let sim =
+        BmcSim::start(Quirks { off_is_error: true, power_lag: Duration::from_secs(2), ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap();
+    let stop = CancellationToken::new();
+    let (engine, token) = (world.engine.clone(), stop.clone());
+    let keeper = tokio::spawn(async move { engine.power().run(token).await });
+    sim.until("a session", |state| state.accounts.opened == 1).await;
+    let ask = async |name: &'static str, action, force| {
+        world.engine.power().request(name, PowerRequest { action, force }).await.map(|report| report.power)
+    };
+    for (action, power) in [
+        (PowerAction::Status, PowerState::Off),
+        (PowerAction::Off, PowerState::Off),
+        (PowerAction::On, PowerState::On),
+        (PowerAction::Cycle, PowerState::On),
+        (PowerAction::Shutdown, PowerState::Off),
+    ] {
+        assert_eq!(ask("m1", action, false).await, Ok(Some(power)), "{action}");
+    }
+    let seen = sim.seen().computer;
+    assert_eq!((seen.starts.len(), seen.cuts, seen.shutdowns), (2, 1, 1));
+    assert_eq!(ask("m2", PowerAction::On, false).await.unwrap_err().code, ErrorCode::NotFound, "no BMC");
+    // Its power is the workflow's now.
+    world.engine.requests().provision("m1", "os", BTreeMap::new(), world.ann(false), None).await.unwrap();
+    assert_eq!(ask("m1", PowerAction::Off, false).await.unwrap_err().code, ErrorCode::MachineBusy);
+    sim.until("a start for the workflow", |state| state.computer.starts.len() == 3).await;
+    assert!(ask("m1", PowerAction::Status, false).await.is_ok());
+    sim.change(|state| state.quirks.is_down = true);
+    let refused = ask("m1", PowerAction::Status, false).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::SourceUnreachable, "{refused}");
+    stop.cancel();
+    keeper.await.unwrap();
 }

@@ -14,6 +14,7 @@ struct Computer {
     power: Option<PowerState>,
     wanted: Wanted,
     connected: bool,
+    last_heard: Option<Timestamp>,
     now: Timestamp,
     /// The way on which its agent comes.
     boots_by: Option<BootWay>,
@@ -29,6 +30,7 @@ impl Computer {
             power: Some(power),
             wanted: Wanted::Netboot(RUN),
             connected: false,
+            last_heard: None,
             now: Timestamp::UNIX_EPOCH,
             boots_by: Some(BootWay::PxeOnce),
             shuts_down: true,
@@ -38,7 +40,8 @@ impl Computer {
     }
 
     fn look(&self) -> Look {
-        Look { wanted: self.wanted, connected: self.connected, power: self.power, netboot: NETBOOT, now: self.now }
+        let Self { wanted, connected, last_heard, power, now, .. } = *self;
+        Look { wanted, connected, last_heard, power, netboot: NETBOOT, now }
     }
 
     /// One step, as the engine makes it.
@@ -103,6 +106,27 @@ fn a_running_system_is_asked_before_its_power_is_cut() {
         assert_eq!(took >= SHUTDOWN, !shuts_down, "{took:?}");
         assert!(computer.connected);
     }
+}
+
+#[test]
+fn an_agent_that_has_come_and_gone_counts() {
+    let mut computer = Computer { boots_by: None, ..Computer::new(PowerState::Off) };
+    while computer.turn() != Step::On {}
+    computer.now += Duration::from_secs(20);
+    computer.last_heard = Some(computer.now);
+    computer.wanted = Wanted::Nothing;
+    computer.runs();
+    assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
+    // It is lost before its workflow has ended: its machine is left alone for a while.
+    computer.wanted = Wanted::Netboot(RUN);
+    computer.steps.clear();
+    let began = computer.now;
+    while !matches!(computer.turn(), Step::Begin(..)) {}
+    assert!(computer.now.duration_since(began) >= LOST.try_into().unwrap(), "{:?}", computer.now.duration_since(began));
+    // Without power it is not.
+    let mut computer = Computer { power: Some(PowerState::Off), last_heard: Some(computer.now), ..computer };
+    end(&mut computer.status, Outcome::Heard, computer.now);
+    assert!(matches!(computer.turn(), Step::Begin(..)));
 }
 
 #[test]
@@ -176,6 +200,7 @@ proptest! {
             computer.connected = connected;
             computer.wanted = if connected { Wanted::Nothing } else { Wanted::Netboot(RUN) };
             computer.now += Duration::from_secs(seconds.into());
+            computer.last_heard = if connected { Some(computer.now) } else { computer.last_heard };
             let step = computer.turn();
             let switches = matches!(step, Step::Shutdown | Step::Off | Step::SetBoot(_) | Step::On | Step::Begin(..));
             prop_assert!(!(connected && switches), "{step:?} of a machine whose agent is there");
@@ -183,7 +208,7 @@ proptest! {
         (computer.connected, computer.wanted) = (false, Wanted::Netboot(RUN));
         let took = computer.runs();
         // Each way: a shutdown, a cut, and the time to netboot, twice where the power is not known.
-        let most = (SHUTDOWN + SWITCH + NETBOOT * 2) * u32::try_from(BootWay::ALL.len()).unwrap();
+        let most = LOST + (SHUTDOWN + SWITCH + NETBOOT * 2) * u32::try_from(BootWay::ALL.len()).unwrap();
         prop_assert!(took <= most, "{took:?}");
     }
 }

@@ -1,0 +1,80 @@
+//! What a person asks of a machine's power.
+
+use std::time::Duration;
+
+use landfall_api::{ErrorCode, PowerAction, PowerReport, PowerRequest, PowerState, Problem};
+use landfall_bmc::PowerChange;
+use landfall_machine::is_open;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::Power;
+
+/// How long a person waits; the operator's command waits for 60 s.
+const LIMIT: Duration = Duration::from_secs(50);
+
+/// A request, on its way to the machine's task.
+pub(super) struct Asked {
+    pub(super) action: PowerAction,
+    answer: oneshot::Sender<Result<Option<PowerState>, Problem>>,
+}
+
+impl Asked {
+    /// Answers it; the person may have gone.
+    pub(super) fn answer(self, answer: Result<Option<PowerState>, Problem>) {
+        drop(self.answer.send(answer));
+    }
+}
+
+/// Whether the power reads what a change leads to.
+pub(super) const fn is_as_asked(power: Option<PowerState>, change: PowerChange) -> bool {
+    match change {
+        PowerChange::On => matches!(power, Some(PowerState::On)),
+        PowerChange::Off | PowerChange::Shutdown => matches!(power, Some(PowerState::Off)),
+    }
+}
+
+/// The machine's BMC did not do it.
+pub(super) fn failed(machine: &str, why: &str) -> Problem {
+    Problem::new(ErrorCode::SourceUnreachable, format!("the BMC of machine \"{machine}\" cannot be used: {why}"))
+        .at(format!("Machine/{machine}"))
+        .hint(format!("landfall describe machine {machine} shows its conditions"))
+}
+
+impl Power {
+    /// Reads or changes a machine's power for a person.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound` (no such machine, or no BMC), `MachineBusy` (a workflow is under way, and the request does not say
+    /// `force`), `SourceUnreachable` (the BMC), `Timeout`; or the store's.
+    pub async fn request(&self, name: &str, request: PowerRequest) -> Result<PowerReport, Problem> {
+        let machine = self.shared.fleet.described(name).await?;
+        let refused = |code, what: String| Problem::new(code, what).at(format!("Machine/{name}"));
+        if machine.spec.bmc.is_none() {
+            let hint = "state spec.bmc in its document, or use its button";
+            return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has no BMC")).hint(hint));
+        }
+        let workflow = self.shared.fleet.current_workflow(&machine).await?;
+        let asks = request.action != PowerAction::Status && !request.force;
+        if let Some(workflow) = workflow.as_ref().filter(|workflow| asks && is_open(workflow)) {
+            let run = &workflow.metadata.name;
+            return Err(refused(ErrorCode::MachineBusy, format!("machine \"{name}\" is busy with workflow \"{run}\""))
+                .hint(format!("cancel it first (landfall cancel {run}), or say --force")));
+        }
+        let line = self.lines().get(name).map(|line| line.asked.clone());
+        let line = line.ok_or_else(|| failed(name, "its document was applied just now; ask again in a moment"))?;
+        let (answer, answered) = oneshot::channel();
+        line.try_send(Asked { action: request.action, answer }).map_err(|_| {
+            refused(ErrorCode::MachineBusy, format!("too many requests wait for the BMC of machine \"{name}\""))
+                .hint("ask again when they are done")
+        })?;
+        match timeout(LIMIT, answered).await {
+            Ok(Ok(power)) => Ok(PowerReport { power: power?, at: self.shared.fleet.now() }),
+            Ok(Err(_)) => Err(failed(name, "its document has changed meanwhile; ask again")),
+            Err(_) => {
+                let what = format!("the BMC of machine \"{name}\" did not answer within {} s", LIMIT.as_secs());
+                Err(refused(ErrorCode::Timeout, what).hint("what was asked for may still happen"))
+            }
+        }
+    }
+}
