@@ -32,8 +32,8 @@ pub struct MachineSpec {
     /// A person works on it: no install starts, and it boots its own disk. A running install continues. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maintenance: bool,
-    /// What the agent sets up on this machine where DHCP on every port is not enough: fixed addresses, VLANs, bonds. Not the
-    /// network of the installed system.
+    /// What the agent sets up on this machine where DHCP on every port is not enough: fixed addresses, VLANs, bonds. A `cloudInit`
+    /// action without a network gives the installed system the same, and then no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<NetworkInterface>,
     /// Addresses that the coordinator's DHCP server (`dhcp.mode = "full"`) gives to ports of this machine and to no other host.

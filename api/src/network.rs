@@ -1,4 +1,4 @@
-//! The network of the ramdisk: what the agent sets up where DHCP on every port is not enough. In a machine's document, and as
+//! The network of the agent, and of the installed system where its template states none: what the agent sets up where DHCP on every port is not enough. In a machine's document, and as
 //! `landfall.net=` on the kernel's command line.
 
 use std::collections::BTreeSet;

@@ -167,8 +167,8 @@ impl Drivers {
     pub(crate) fn load(&mut self, name: &ModuleName) -> usize {
         let order: Vec<ModuleName> = self.index.load_order(name).into_iter().cloned().collect();
         let mut loaded = 0;
-        for module in order {
-            let Some(path) = self.index.get(&module).map(|m| self.directory.join(&m.path)) else { continue };
+        for module in &order {
+            let Some(path) = self.index.get(module).map(|m| self.directory.join(&m.path)) else { continue };
             if !self.tried.insert(module.clone()) {
                 continue;
             }
@@ -180,7 +180,12 @@ impl Drivers {
                 Ok(false) => {}
                 Err(e) => {
                     tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display());
-                    self.refused.insert(module, e.to_string());
+                    // What the kernel says of a module whose dependency is missing is that a symbol is.
+                    let before = order.iter().take_while(|other| *other != module);
+                    let missing = before.filter_map(|other| Some((other, self.refused.get(other)?))).next();
+                    let why =
+                        missing.map_or_else(|| e.to_string(), |(m, why)| format!("it needs {}: {why}", m.as_str()));
+                    self.refused.insert(module.clone(), why);
                 }
             }
         }

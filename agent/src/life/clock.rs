@@ -17,11 +17,13 @@ const FLOOR: i64 = {
     // 2026-11-01; a release raises it.
     let source = 1_793_491_200;
     let named = match option_env!("SOURCE_DATE_EPOCH") {
-        Some(text) => match i64::from_str_radix(text, 10) {
-            Ok(seconds) => seconds,
-            Err(_) => panic!("SOURCE_DATE_EPOCH is not a number of seconds"),
-        },
         None => 0,
+        Some(text) if text.is_empty() => 0,
+        Some(text) => match i64::from_str_radix(text, 10) {
+            // Before 2100: a larger number is of milliseconds.
+            Ok(seconds) if seconds < 4_102_444_800 => seconds,
+            _ => panic!("SOURCE_DATE_EPOCH is not a number of seconds before the year 2100"),
+        },
     };
     if named > source { named } else { source }
 };

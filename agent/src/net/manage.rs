@@ -74,7 +74,7 @@ impl Managed {
             if let Role::Interface(addressing) = role {
                 let carrier = self.carriers.entry(link.index).or_insert_with(|| {
                     let (sender, receiver) = watch::channel(false);
-                    let usb = if link.usb { " on USB, which is tried last" } else { "" };
+                    let usb = if link.usb { " on USB, which is tried 3 s after it has an address" } else { "" };
                     tracing::info!("{}: port {}{usb}", link.name, link.permanent_mac);
                     self.ports.send_modify(|all| _ = all.insert(link.index, known(link)));
                     // A fixed IPv6 address is the only one that is used.

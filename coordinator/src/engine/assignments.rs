@@ -6,10 +6,10 @@ use landfall_api::message::{
     ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
 };
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, HoldSpec, Http, HttpSpec, Ignition,
-    IgnitionSpec, ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText,
-    SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow, WorkflowStatus,
-    WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, ActionState, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, HoldSpec, Http, HttpSpec,
+    Ignition, IgnitionSpec, ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec,
+    SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow,
+    WorkflowStatus, WriteFile, WriteFileSpec, WriteImageSpec,
 };
 use landfall_machine::run::{has_begun_to_write, policy};
 use uuid::Uuid;
@@ -51,7 +51,10 @@ impl Assignments {
             if index >= list.end {
                 break;
             }
-            if index < list.start || pinned.is_left_out() {
+            // A seed that is in place is not made again: the document or the ports may be others now.
+            let in_place =
+                pinned.state == ActionState::Succeeded && matches!(pinned.action.spec, ActionSpec::CloudInit(_));
+            if index < list.start || pinned.is_left_out() || in_place {
                 actions.push(nothing(&pinned.action));
                 continue;
             }

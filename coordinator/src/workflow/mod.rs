@@ -13,4 +13,4 @@ pub use expand::{Fragments, refuse_circles};
 pub use render::{Plan, render};
 pub use scalar::MAX_RENDERED;
 pub use secret_ref::{SecretRef, references, resolve, without_placeholders};
-pub use seed::{SeedFiles, UnknownPort, seed_files};
+pub use seed::{NetworkError, SeedFiles, seed_files};

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use self::network::of_interfaces;
 use super::multipart;
 
-pub use self::network::UnknownPort;
+pub use self::network::NetworkError;
 
 /// The files of a NoCloud seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct SeedFiles {
 /// Builds the files. `instance_id` must change with every run, so that cloud-init treats a re-install as a new instance.
 ///
 /// # Errors
-/// [`UnknownPort`] of the machine's network, where `spec` states no other.
-pub fn seed_files(spec: &CloudInitSpec, machine: &Machine, instance_id: &str) -> Result<SeedFiles, UnknownPort> {
+/// [`NetworkError`] of the machine's network, where `spec` states no other.
+pub fn seed_files(spec: &CloudInitSpec, machine: &Machine, instance_id: &str) -> Result<SeedFiles, NetworkError> {
     let hostname = spec.hostname.as_deref().unwrap_or(&machine.metadata.name);
     let network = match &spec.network {
         Some(network) => network_section(network).clone(),

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{BondMode, MacAddr, NetworkInterface, NicFacts, PortRef};
+use landfall_api::{BondMode, InterfaceError, MacAddr, NetworkInterface, NicFacts, PortRef};
 use serde_json::{Map, Value, json};
 
 /// Bytes of a packet that every Ethernet port takes without a setting (IEEE 802.3).
 const ETHERNET_MTU: u32 = 1500;
 
-/// A port that the document names as the agent's kernel does, and that the machine has not reported.
+/// The document's network cannot be the installed system's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("spec.network names the port {0}, which the machine has not reported; name it by its MAC address")]
-pub struct UnknownPort(String);
+pub enum NetworkError {
+    /// It names a port as the agent's kernel does, and the machine has not reported one of that name.
+    #[error("spec.network names the port {0}, which the machine has not reported; name it by its MAC address")]
+    UnknownPort(String),
+    /// Interfaces that name a port once by its name and once by its address exclude each other.
+    #[error("spec.network[{0}]: {1}")]
+    SharedPort(usize, InterfaceError),
+}
 
 /// Network configuration of version 2 with these interfaces alone; `nics` tells the addresses of ports that are stated by name.
 ///
@@ -19,13 +25,21 @@ pub struct UnknownPort(String);
 /// it too.
 ///
 /// # Errors
-/// [`UnknownPort`]
-pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) -> Result<Value, UnknownPort> {
+/// [`NetworkError`]
+pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) -> Result<Value, NetworkError> {
     let (mut ethernets, mut bonds, mut vlans) = (Map::new(), Map::new(), Map::new());
     // A port may be stated by name here and by address there.
     let ports = |interface: &NetworkInterface| interface.ports.iter().map(|port| address(port, nics)).collect();
     let ports = interfaces.iter().map(ports).collect::<Result<Vec<Vec<MacAddr>>, _>>()?;
     let all = || interfaces.iter().zip(&ports);
+    let by_address = all().map(|(interface, ports)| {
+        let ports = ports.iter().copied().map(PortRef::Mac).collect();
+        NetworkInterface { ports, ..interface.clone() }
+    });
+    let by_address: Vec<_> = by_address.collect();
+    for (n, interface) in by_address.iter().enumerate() {
+        interface.check_beside(&by_address[..n]).map_err(|error| NetworkError::SharedPort(n, error))?;
+    }
     // The interface below VLANs, by its ports.
     let mut bases: BTreeMap<&[MacAddr], String> = BTreeMap::new();
     for (interface, ports) in all() {
@@ -44,10 +58,10 @@ pub(super) fn of_interfaces(interfaces: &[NetworkInterface], nics: &[NicFacts]) 
             None => names.first().cloned().unwrap_or_default(),
             Some(mode) => {
                 let name = format!("bond{}", bonds.len());
-                bonds.insert(
-                    name.clone(),
-                    json!({ "interfaces": names, "parameters": parameters(mode), "optional": true }),
-                );
+                let mut bond = json!({ "interfaces": names, "parameters": parameters(mode), "optional": true });
+                // As the kernel does in the agent; systemd-networkd would make one up, which no DHCP server knows.
+                bond["macaddress"] = ports.first().map(ToString::to_string).into();
+                bonds.insert(name.clone(), bond);
                 name
             }
         };
@@ -86,12 +100,12 @@ fn of<'a>(ethernets: &'a mut Map<String, Value>, bonds: &'a mut Map<String, Valu
     if bonds.contains_key(name) { &mut bonds[name] } else { &mut ethernets[name] }
 }
 
-fn address(port: &PortRef, nics: &[NicFacts]) -> Result<MacAddr, UnknownPort> {
+fn address(port: &PortRef, nics: &[NicFacts]) -> Result<MacAddr, NetworkError> {
     match port {
         PortRef::Mac(mac) => Ok(*mac),
         PortRef::Name(name) => {
             let reported = nics.iter().find(|nic| nic.name == *name);
-            reported.map(|nic| nic.mac).ok_or_else(|| UnknownPort(name.clone()))
+            reported.map(|nic| nic.mac).ok_or_else(|| NetworkError::UnknownPort(name.clone()))
         }
     }
 }
@@ -118,12 +132,17 @@ fn state(settings: &mut Value, interface: &NetworkInterface) {
         // Like the agent: a stated address is the only one.
         settings["accept-ra"] = false.into();
     }
-    let default = gateways.iter().map(|via| {
-        let to = if via.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        json!({ "to": to, "via": via })
+    let default = gateways.iter().map(|via| (if via.is_ipv4() { "0.0.0.0/0" } else { "::/0" }.to_owned(), via));
+    let others = routes.iter().map(|route| (route.to.trunc().to_string(), &route.via));
+    let ways = default.chain(others).map(|(to, via)| {
+        let mut way = json!({ "to": to, "via": via });
+        // Like the agent: some clouds lend a /32 whose gateway is outside it.
+        if !addresses.is_empty() && !addresses.iter().any(|address| address.contains(via)) {
+            way["on-link"] = true.into();
+        }
+        way
     });
-    let others = routes.iter().map(|route| json!({ "to": route.to.to_string(), "via": route.via }));
-    let ways: Vec<Value> = default.chain(others).collect();
+    let ways: Vec<Value> = ways.collect();
     if !ways.is_empty() {
         settings["routes"] = ways.into();
     }
@@ -136,7 +155,7 @@ fn state(settings: &mut Value, interface: &NetworkInterface) {
 mod tests {
     use super::*;
 
-    fn of_documents(interfaces: Value) -> Result<Value, UnknownPort> {
+    fn of_documents(interfaces: Value) -> Result<Value, NetworkError> {
         let nic = json!({ "name": "eth7", "mac": "52:54:00:00:00:07", "driver": "virtio_net", "carrier": true });
         let nics = [serde_json::from_value(nic).unwrap()];
         of_interfaces(&serde_json::from_value::<Vec<NetworkInterface>>(interfaces).unwrap(), &nics)
@@ -170,7 +189,7 @@ mod tests {
         ]));
         let port = |name: &str, mac: u8| json!({ "match": { "macaddress": format!("52:54:00:00:00:0{mac}") }, "set-name": name, "optional": true });
         let bond = json!({
-            "interfaces": ["port0", "port1"], "optional": true, "mtu": 9000, "dhcp4": true,
+            "interfaces": ["port0", "port1"], "optional": true, "mtu": 9000, "dhcp4": true, "macaddress": "52:54:00:00:00:01",
             "parameters": { "mode": "802.3ad", "lacp-rate": "fast", "mii-monitor-interval": 100 },
             "nameservers": { "addresses": ["192.0.2.53"] },
         });
@@ -185,6 +204,26 @@ mod tests {
             },
         });
         assert_eq!(made, Ok(expected));
+    }
+
+    #[test]
+    fn a_gateway_outside_of_the_prefix_is_reached_directly() {
+        let made = of_documents(json!([{
+            "ports": ["52:54:00:00:00:01"], "addresses": ["192.0.2.7/32"], "gateways": ["192.0.2.1"],
+            "routes": [{ "to": "10.1.2.3/8", "via": "192.0.2.7" }],
+        }]));
+        let routes = &made.unwrap()["ethernets"]["port0"]["routes"];
+        let expected = json!([{ "to": "0.0.0.0/0", "via": "192.0.2.1", "on-link": true }, { "to": "10.0.0.0/8", "via": "192.0.2.7" }]);
+        assert_eq!(*routes, expected);
+    }
+
+    #[test]
+    fn one_port_by_name_and_address_is_one_port() {
+        let error = of_documents(json!([{ "ports": ["eth7"] }, { "ports": ["52:54:00:00:00:07"] }])).unwrap_err();
+        assert!(
+            error.to_string().starts_with("spec.network[1]: ") && error.to_string().contains("same port"),
+            "{error}"
+        );
     }
 
     #[test]
