@@ -112,6 +112,8 @@ pub struct PowerReport {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcStatus {
+    /// The address that all of this was read at, and done at.
+    pub address: Option<BmcAddress>,
     /// The power, where the condition `PowerKnown` is true.
     pub power: Option<PowerState>,
     /// What the BMC says of the computer.
@@ -123,6 +125,9 @@ pub struct BmcStatus {
     pub attempts: Vec<BootAttempt>,
     /// How this machine netbooted last: tried first the next time.
     pub worked: Option<BootWay>,
+    /// Every start netboots until this is taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub every_start: bool,
 }
 
 /// What a BMC says of the computer. What it leaves out is empty here.
@@ -158,8 +163,8 @@ pub struct BmcSystem {
 pub struct RefusedLogin {
     /// Where.
     pub address: BmcAddress,
-    /// The Secret.
-    pub secret: String,
+    /// The Secret's uid: one that was deleted and applied again is another.
+    pub secret_uid: Uuid,
     /// The version of its values.
     pub version: u64,
     /// When.

@@ -371,7 +371,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Admitted: Admitted Ended Queued Started;
     AwaitingApproval: Approved KeyWaits;
     BMCAuthenticated: AccountAccepted AccountRefused NoSecret PermissionDenied Unreachable;
-    BMCReachable: Answers CertificateUntrusted InvalidAnswer Unreachable;
+    BMCReachable: Answers CertificateUntrusted InvalidAnswer NoSecret Unreachable;
     Connected: Disconnected Heard Hello Silent;
     Deleting: AgentMayAct;
     DisksKnown: Complete Scanning Unreadable;

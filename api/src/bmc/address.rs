@@ -97,6 +97,8 @@ impl FromStr for BmcAddress {
             return Err(bad("the path may have no spaces, queries and fragments"));
         }
         let (host, port) = split_port(authority).ok_or_else(|| bad(FORMS))?;
+        // Two spellings of one port are one BMC.
+        let port = port.filter(|port| *port != if plain { 80 } else { 443 });
         let host = host.to_ascii_lowercase();
         if !is_host(&host) {
             return Err(bad("write a host's name, an IPv4 address, or an IPv6 address in brackets"));
@@ -129,15 +131,25 @@ fn is_host(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok() || host.len() <= 253 && host.split('.').all(is_label)
 }
 
+/// Before a place whose BMCs may be spoken to without TLS.
+const PLAIN: &str = "http://";
+
 /// Whether the text names BMCs in a Secret's `spec.bmcs`: a network such as `192.0.2.0/24`, an address, a host's name, or
-/// `*.` and a domain.
+/// `*.` and a domain; with `http://` before it where they may see the account without TLS.
 pub fn is_bmc_place(place: &str) -> bool {
+    let place = place.strip_prefix(PLAIN).unwrap_or(place);
     place.parse::<IpNet>().is_ok() || is_host(place.strip_prefix("*.").unwrap_or(place))
 }
 
-/// Whether that place has the BMC at `host`, as the host is written: a name is not looked up, so that who answers for the name
-/// cannot widen it.
-pub fn place_has(place: &str, host: &str) -> bool {
+/// Whether that place has the BMC, as its host is written: a name is not looked up, so that who answers for the name cannot widen
+/// it.
+pub fn place_has(place: &str, bmc: &BmcAddress) -> bool {
+    let place = match (place.strip_prefix(PLAIN), bmc.plain) {
+        (Some(place), true) => place,
+        (None, false) => place,
+        _ => return false,
+    };
+    let host = bmc.host();
     if let Ok(address) = host.parse::<IpAddr>() {
         return place.parse::<IpNet>().is_ok_and(|net| net.contains(&address))
             || place.parse::<IpAddr>().is_ok_and(|one| one == address);
@@ -217,7 +229,14 @@ mod tests {
             ("a.example", "b.a.example", false),
         ] {
             assert!(is_bmc_place(place), "{place}");
-            assert_eq!(place_has(place, host), has, "{place} {host}");
+            let (tls, plain) = (format!("redfish+https://{host}"), format!("redfish+http://{host}"));
+            let has_it = |place: &str, address: &str| {
+                place_has(place, &address.replace("2001:db8::7", "[2001:db8::7]").parse().unwrap())
+            };
+            assert_eq!(has_it(place, &tls), has, "{place} {host}");
+            assert!(!has_it(place, &plain), "without TLS only where it is named so");
+            assert_eq!(has_it(&format!("http://{place}"), &plain), has, "{place} {host}");
+            assert!(!has_it(&format!("http://{place}"), &tls));
         }
         for bad in ["", "*", "*.", "a b", "192.0.2.0/33", "a.*"] {
             assert!(!is_bmc_place(bad), "{bad}");

@@ -2,6 +2,18 @@
 
 use landfall_api::Digest;
 
+impl BmcError {
+    /// Whether the same request may succeed later: the BMC is busy, or starts, or does not answer.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            // 409, 412, 423 and 429: busy, changed, locked, too many requests.
+            Self::Failed { status, .. } => *status >= 500 || matches!(status, 408 | 409 | 412 | 423 | 425 | 429),
+            Self::Unreachable { .. } | Self::SessionEnded { .. } | Self::Invalid { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// What went wrong, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BmcError {
@@ -28,6 +40,12 @@ pub enum BmcError {
     /// The document's trust cannot be used.
     #[error("spec.bmc.caCertificates cannot be used: {0}")]
     Authorities(String),
+    /// It has ended the session, or does not know it.
+    #[error("{url} has ended the session")]
+    SessionEnded {
+        /// Where.
+        url: String,
+    },
     /// It refuses the account.
     #[error("{url} refuses the account \"{username}\"; correct the Secret, and it is tried again at once")]
     Refused {

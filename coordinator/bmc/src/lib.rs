@@ -92,8 +92,8 @@ pub trait Bmc: Send + Sync {
     /// [`BmcError`]; `NotKept` if the BMC reports success and another device.
     async fn set_boot(&mut self, boot: BootOverride) -> Result<(), BmcError>;
 
-    /// Asks for a change of power. That it happened shows [`Bmc::power`], some time later. Of a computer that is there already
-    /// it succeeds.
+    /// Asks for a change of power, of a computer whose power was read a moment ago. That it happened shows [`Bmc::power`], some
+    /// time later. Of a computer that is there already it succeeds.
     ///
     /// # Errors
     /// [`BmcError`].

@@ -1,5 +1,7 @@
 //! That an agent is heard once its session is open, and that it is not.
 
+use std::time::Duration;
+
 use landfall_api::{ConditionType as Type, Reason, message::Vitals};
 
 use crate::connect::connect;
@@ -50,6 +52,16 @@ pub(crate) fn closed(step: &mut Step<'_>, epoch: Epoch, why: &str) {
 /// A fenced agent has stopped everything destructive; nothing of its lease is left.
 pub(crate) fn fence_acknowledged(step: &mut Step<'_>, epoch: Epoch) {
     if step.session(epoch).is_ok() {
+        step.release_lease();
+    }
+}
+
+/// A machine has had no power for so long, as its BMC reads: nothing of it acts any more. An agent that was heard meanwhile is
+/// proof of the contrary: the BMC is another machine's, or wrong.
+pub(crate) fn reads_off(step: &mut Step<'_>, so_long: Duration) {
+    let now = step.now;
+    let Some(session) = &step.state.session else { return };
+    if session.lease.is_held() && now.steady.since(session.heard) >= so_long {
         step.release_lease();
     }
 }

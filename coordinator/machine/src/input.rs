@@ -1,5 +1,7 @@
 //! What can happen to a machine.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 use landfall_api::message::{DiskReport, EventRecord, Hello, Vitals};
 use landfall_api::{Authority, Problem};
@@ -59,6 +61,8 @@ pub enum Input {
         /// Its session's.
         epoch: Epoch,
     },
+    /// The machine's BMC reads that it has no power, and has read so for this long.
+    ReadsOff(Duration),
     /// The time to settle is over.
     Settled {
         /// The session's.

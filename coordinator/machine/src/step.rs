@@ -46,6 +46,10 @@ fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
             heard::fence_acknowledged(step, epoch);
             Ok(())
         }
+        Input::ReadsOff(so_long) => {
+            heard::reads_off(step, so_long);
+            Ok(())
+        }
         Input::Settled { epoch } => {
             connect::settled(step, epoch);
             Ok(())

@@ -9,7 +9,7 @@ use crate::effect::Which;
 use crate::limits::Limits;
 use crate::run::conditions;
 use crate::run::conditions::Heard;
-use crate::{heard, run};
+use crate::{heard, power, run};
 
 /// Whether time has changed anything of a workflow: most have nothing new to say, and then no step is needed.
 /// `last_heard`: when its machine's agent was, where one is connected.
@@ -24,20 +24,24 @@ fn is_overdue(workflow: &Workflow, now: Timestamp) -> bool {
 
 /// What a workflow's conditions go by of its agent.
 fn heard(last: Option<Timestamp>, limits: &Limits) -> Heard {
-    Heard { last, limit: limits.silent_after(), netboot: limits.netboot_deadline }
+    Heard { last, limit: limits.silent_after(), netboot: limits.netboot_deadline, gave_up: false }
 }
 
 pub(crate) fn tick(step: &mut Step<'_>) {
     heard::notes_silence(step);
     let last = step.state.session.as_ref().and_then(|session| session.last_heard(step.now));
-    let heard = heard(last, step.limits);
+    let mut heard = heard(last, step.limits);
+    let bmc = step.state.machine.status.as_ref().and_then(|status| status.bmc.as_ref());
     let Some(workflow) = &mut step.state.newest else { return };
+    let tried = bmc.zip(workflow.metadata.uid).map(|(bmc, uid)| power::tried(bmc, uid));
+    heard.gave_up = tried.as_ref().is_some_and(|(_, gave_up)| *gave_up);
     if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
         return;
     }
     if is_overdue(workflow, step.now.wall) {
         advance(step, Which::Newest, vec![run::Event::Tick]);
     } else if conditions::derive(workflow, Some(heard), step.now.wall) {
+        conditions::add_tried(workflow, tried.map(|(tried, _)| tried).unwrap_or_default());
         step.stores_workflow(Which::Newest);
     }
 }

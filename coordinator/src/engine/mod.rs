@@ -120,7 +120,7 @@ impl Engine {
             authority,
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
-        let power = Arc::new(Power::new(fleet.clone(), vault.clone()));
+        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone()));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
                 fleet.clone(),

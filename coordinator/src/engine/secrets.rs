@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcSpec, Document, ErrorCode, Kind, Machine, Problem, Secret,
-    SecretSpec, SecretStatus, Shared, Workflow, place_has,
+    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcProtocol, BmcSpec, Document, ErrorCode, Kind, Machine,
+    Problem, Secret, SecretSpec, SecretStatus, Shared, Workflow, place_has,
 };
 use landfall_bmc::Account;
 use serde::{Deserialize, Serialize};
 
+use super::power::Version;
 use super::{Clock, internal};
 use landfall_store::{Store, StoreError};
 
@@ -140,7 +141,7 @@ impl Vault {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `Forbidden`; or of the store.
-    pub(super) async fn bmc_account(&self, spec: &BmcSpec) -> Result<(Account, u64), Problem> {
+    pub(super) async fn bmc_account(&self, spec: &BmcSpec) -> Result<(Account, Version), Problem> {
         let (name, host) = (&spec.credentials, spec.address.host());
         let at = format!("Secret/{name}");
         let missing = |what: String, hint: String| Problem::new(ErrorCode::NotFound, what).at(&at).hint(hint);
@@ -150,13 +151,16 @@ impl Vault {
                 format!("apply it, with the values {BMC_USERNAME} and {BMC_PASSWORD}"),
             ));
         };
-        if !document.spec.bmcs.iter().any(|place| place_has(place, host)) {
+        if !document.spec.bmcs.iter().any(|place| place_has(place, &spec.address)) {
             return Err(Problem::new(
                 ErrorCode::Forbidden,
                 format!("the secret \"{name}\" does not name the BMC {host}"),
             )
             .at(&at)
-            .hint(format!("add {host}, or a network or domain with it, to its spec.bmcs")));
+            .hint(match spec.address.protocol() {
+                BmcProtocol::Redfish => format!("add {host}, or a network or domain with it, to its spec.bmcs"),
+                BmcProtocol::PlainRedfish => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
+            }));
         }
         let mut values = self.values(name).await?.unwrap_or_default();
         let mut value = |key: &str| {
@@ -166,7 +170,7 @@ impl Vault {
             })
         };
         let account = Account { username: value(BMC_USERNAME)?, password: value(BMC_PASSWORD)? };
-        Ok((account, values.version))
+        Ok((account, (document.metadata.uid.unwrap_or_default(), values.version)))
     }
 
     /// The `resourceVersion` of a secret's document; 0: there is none.

@@ -54,6 +54,8 @@ pub struct Quirks {
     pub hangs: bool,
     /// Connections are cut without an answer.
     pub is_down: bool,
+    /// Whatever changes something is answered with 503.
+    pub is_busy: bool,
     /// Whatever changes something is forbidden.
     pub read_only: bool,
     /// So many systems beyond the first.

@@ -68,6 +68,9 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
         state.accounts.sessions.retain(|open| *open != token);
         return StatusCode::NO_CONTENT.into_response();
     }
+    if *method != Method::GET && quirks.is_busy {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "ServiceTemporarilyUnavailable", "the host is in POST");
+    }
     if *method != Method::GET && quirks.read_only {
         return error(StatusCode::FORBIDDEN, "InsufficientPrivilege", "the account may not do that");
     }

@@ -112,20 +112,20 @@ impl Client {
                 self.login = Login::Basic;
                 Ok(())
             }
-            _ if names_message(&raw.body, "SessionLimitExceeded") => {
+            _ if names_message(&raw.body, "LimitExceeded") => {
                 tracing::info!(bmc = self.base, "the BMC has no session left; every request carries the account");
                 self.login = Login::Basic;
                 Ok(())
             }
             (status, None) if status.is_success() => Err(self.invalid(&path, "the new session has no X-Auth-Token")),
-            (StatusCode::TOO_MANY_REQUESTS, _) => Err(self.failed(&path, raw.status, &raw.body)),
-            (status, _) if status.is_client_error() => Err(self.refused(&path)),
+            // Some refuse an account with 400 (iLO 4 and 5: UnauthorizedLoginAttempt).
+            (StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(self.refused(&path)),
             _ => Err(self.failed(&path, raw.status, &raw.body)),
         }
     }
 
     /// Reads a resource.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Answer, BmcError> {
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, BmcError> {
         let mut at = path.to_owned();
         for _ in 0..=MAX_REDIRECTS {
             let raw = self.request(Method::GET, &at, None, None).await?;
@@ -141,7 +141,7 @@ impl Client {
 
     /// Changes a resource that was read with this tag. Some BMCs demand a tag, some refuse a weak one, some every tag but `*`: each is
     /// tried once.
-    pub(super) async fn patch(&mut self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BmcError> {
+    pub(super) async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BmcError> {
         let strong = etag.and_then(|tag| tag.strip_prefix("W/"));
         let mut raw = self.request(Method::PATCH, path, Some(body), etag).await?;
         for tag in strong.into_iter().chain(["*"]) {
@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// Asks for an action.
-    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<(), BmcError> {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<(), BmcError> {
         let raw = self.request(Method::POST, path, Some(body), None).await?;
         self.succeeded(path, &raw)
     }
@@ -174,17 +174,13 @@ impl Client {
         if raw.status.is_success() { Ok(()) } else { Err(self.failed(path, raw.status, &raw.body)) }
     }
 
-    /// A request with the login. A session that the BMC ended is renewed once.
+    /// A request with the login. Nothing logs in again here: the caller counts logins.
     async fn request(
-        &mut self, method: Method, path: &str, body: Option<&Value>, etag: Option<&str>,
+        &self, method: Method, path: &str, body: Option<&Value>, etag: Option<&str>,
     ) -> Result<Raw, BmcError> {
-        let raw = self.send(method.clone(), path, body, etag).await?;
+        let raw = self.send(method, path, body, etag).await?;
         match (raw.status, &self.login) {
-            (StatusCode::UNAUTHORIZED, Login::Session { .. }) => {
-                self.log_in().await?;
-                let raw = self.send(method, path, body, etag).await?;
-                if raw.status == StatusCode::UNAUTHORIZED { Err(self.refused(path)) } else { Ok(raw) }
-            }
+            (StatusCode::UNAUTHORIZED, Login::Session { .. }) => Err(BmcError::SessionEnded { url: self.url(path) }),
             (StatusCode::UNAUTHORIZED, Login::Basic) => Err(self.refused(path)),
             (StatusCode::FORBIDDEN, Login::Session { .. } | Login::Basic) => Err(BmcError::Forbidden {
                 url: self.url(path),

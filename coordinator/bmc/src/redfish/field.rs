@@ -7,13 +7,17 @@ pub(super) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, key| value.get(key)).filter(|found| !found.is_null())
 }
 
-/// A text without the blanks around it; numbers count as texts, an empty one as none.
+/// More than any serial number or version has: what is longer would fill the machine's document.
+const MAX_TEXT: usize = 256;
+
+/// A text without the blanks around it, cut at 256 characters; numbers count as texts, an empty one as none.
 pub(super) fn text(value: &Value, path: &[&str]) -> Option<String> {
     let text = match at(value, path)? {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT).collect();
     (!text.is_empty()).then_some(text)
 }
 
@@ -60,11 +64,11 @@ pub(super) fn said(body: &Value) -> String {
     }
 }
 
-/// Whether an error names that message of the base registry, of whatever version.
+/// Whether an error names a message of that name, or of one with it: vendors have registries of their own.
 pub(super) fn names_message(body: &Value, name: &str) -> bool {
     let extended = at(body, &["error", "@Message.ExtendedInfo"]).and_then(Value::as_array);
     let ids = extended.into_iter().flatten().filter_map(|info| text(info, &["MessageId"]));
-    ids.chain(text(body, &["error", "code"])).any(|id| id.rsplit('.').next() == Some(name))
+    ids.chain(text(body, &["error", "code"])).any(|id| id.contains(name))
 }
 
 #[cfg(test)]

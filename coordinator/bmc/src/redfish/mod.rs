@@ -20,6 +20,8 @@ use crate::{Account, Bmc, BootOverride, PowerChange};
 
 /// Systems that a message names, and ports that are read.
 const MAX_MEMBERS: usize = 32;
+/// Characters of paths in a message.
+const MAX_SHOWN: usize = 500;
 /// A boot device is read back so often before it counts as not kept: some BMCs show it after a moment.
 const READ_BACK: u32 = 5;
 /// Between two of those looks.
@@ -32,6 +34,8 @@ pub(crate) struct Redfish {
     client: Client,
     /// The path of its resource.
     system: String,
+    /// The resource as it was read last.
+    last: Value,
 }
 
 impl Redfish {
@@ -39,13 +43,18 @@ impl Redfish {
     pub(crate) async fn connect(spec: &BmcSpec, account: Account) -> Result<Self, BmcError> {
         let (mut client, root) = Client::connect(spec, account).await?;
         let found = if spec.address.path().is_empty() {
-            find_system(&mut client, &root).await
+            find_system(&client, &root).await
         } else {
             Ok(spec.address.path().to_owned())
         };
-        match found {
-            Ok(system) => Ok(Self { client, system }),
-            Err(error) => {
+        // Read at once: of a BMC without sessions this is the login.
+        let read = match &found {
+            Ok(system) => client.get(system).await,
+            Err(error) => Err(error.clone()),
+        };
+        match (found, read) {
+            (Ok(system), Ok(read)) => Ok(Self { client, system, last: read.body }),
+            (_, Err(error)) | (Err(error), _) => {
                 client.close().await;
                 Err(error)
             }
@@ -57,7 +66,17 @@ impl Redfish {
         if !answer.body.is_object() {
             return Err(self.client.invalid(&self.system, "it is not a system"));
         }
+        self.last.clone_from(&answer.body);
         Ok(answer)
+    }
+
+    /// A part of the inventory; null where it cannot be read. A login that is refused ends the whole.
+    async fn part(&self, path: &str) -> Result<Value, BmcError> {
+        match self.client.get(path).await {
+            Ok(answer) => Ok(answer.body),
+            Err(error @ BmcError::Refused { .. }) => Err(error),
+            Err(_) => Ok(Value::Null),
+        }
     }
 
     /// Where the boot device is changed: in the system itself, or in its settings, which AMI's firmware has at `/SD` and applies at the
@@ -74,7 +93,7 @@ impl Redfish {
     }
 }
 
-async fn find_system(client: &mut Client, root: &Value) -> Result<String, BmcError> {
+async fn find_system(client: &Client, root: &Value) -> Result<String, BmcError> {
     let path = link(root, &["Systems"]).unwrap_or_else(|| "/redfish/v1/Systems".to_owned());
     let collection = client.get(&path).await?.body;
     let mut found = members(&collection, MAX_MEMBERS);
@@ -82,7 +101,7 @@ async fn find_system(client: &mut Client, root: &Value) -> Result<String, BmcErr
         (Some(one), true) => Ok(one),
         (Some(last), false) => {
             found.push(last);
-            let all = found.join(", ");
+            let all: String = found.join(", ").chars().take(MAX_SHOWN).collect();
             Err(client.invalid(
                 &path,
                 format!("it has several systems; write the path of one behind spec.bmc.address: {all}"),
@@ -104,22 +123,19 @@ impl Bmc for Redfish {
         let mut found = system::describe(&read);
         let manager =
             at(&read, &["Links", "ManagedBy"]).and_then(Value::as_array).and_then(|all| link(all.first()?, &[]));
-        if let Some(path) = manager
-            && let Ok(manager) = self.client.get(&path).await
-        {
-            found.bmc_firmware = field::text(&manager.body, &["FirmwareVersion"]).unwrap_or_default();
+        if let Some(path) = manager {
+            let manager = self.part(&path).await?;
+            found.bmc_firmware = field::text(&manager, &["FirmwareVersion"]).unwrap_or_default();
         }
         let ports = match link(&read, &["EthernetInterfaces"]) {
-            Some(path) => {
-                self.client.get(&path).await.map(|answer| members(&answer.body, MAX_MEMBERS)).unwrap_or_default()
-            }
+            Some(path) => members(&self.part(&path).await?, MAX_MEMBERS),
             None => Vec::new(),
         };
         for path in ports {
             if Instant::now() > until {
                 break;
             }
-            found.macs.extend(self.client.get(&path).await.ok().and_then(|answer| system::mac(&answer.body)));
+            found.macs.extend(system::mac(&self.part(&path).await?));
         }
         found.macs.sort_unstable();
         found.macs.dedup();
@@ -155,15 +171,15 @@ impl Bmc for Redfish {
     }
 
     async fn change_power(&mut self, change: PowerChange) -> Result<(), BmcError> {
-        let read = self.read().await?.body;
+        // As the caller read it a moment ago: a look between its decision and the deed would only make that older.
         // "Off" is an error of a computer that is off.
-        if reset::is_done(system::power(&read), change) {
+        if reset::is_done(system::power(&self.last), change) {
             return Ok(());
         }
-        let Some(kind) = reset::choose(&read, change) else {
+        let Some(kind) = reset::choose(&self.last, change) else {
             return Err(self.client.unsupported(&self.system, format!("a reset for {change:?}")));
         };
-        let target = reset::target(&read, &self.system);
+        let target = reset::target(&self.last, &self.system);
         let asked = self.client.post(&target, &json!({ "ResetType": kind })).await;
         match asked {
             // It may have changed between the two requests.

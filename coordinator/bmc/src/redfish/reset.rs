@@ -36,7 +36,9 @@ pub(super) fn choose(system: &Value, change: PowerChange) -> Option<&'static str
 pub(super) fn is_done(power: Option<PowerState>, change: PowerChange) -> bool {
     match change {
         PowerChange::On => matches!(power, Some(PowerState::On | PowerState::PoweringOn)),
-        PowerChange::Off | PowerChange::Shutdown => matches!(power, Some(PowerState::Off | PowerState::PoweringOff)),
+        // A system that hangs in its shutdown reads so for ever.
+        PowerChange::Off => matches!(power, Some(PowerState::Off)),
+        PowerChange::Shutdown => matches!(power, Some(PowerState::Off | PowerState::PoweringOff)),
     }
 }
 

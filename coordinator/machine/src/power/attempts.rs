@@ -36,7 +36,7 @@ pub fn begin(status: &mut BmcStatus, workflow: Uuid, way: BootWay, now: Timestam
     });
 }
 
-/// A step is about to be made.
+/// A step was made. One whose note is lost is made again, which changes nothing.
 pub fn note(status: &mut BmcStatus, step: &Step, now: Timestamp) {
     let Some(attempt) = open_mut(status) else { return };
     let at = match step {
@@ -47,6 +47,9 @@ pub fn note(status: &mut BmcStatus, step: &Step, now: Timestamp) {
         _ => return,
     };
     *at = Some(now);
+    if let Step::SetBoot(way) = step {
+        status.every_start = *way == BootWay::PxeContinuous;
+    }
 }
 
 /// The attempt under way has ended. A way on which the agent came is tried first the next time.
@@ -62,13 +65,12 @@ pub fn end(status: &mut BmcStatus, outcome: Outcome, now: Timestamp) {
             attempt.failure = Some(why);
             status.worked = status.worked.filter(|worked| *worked != way);
         }
-        Outcome::Dropped => attempt.failure = Some("nothing waited for the machine any more".to_owned()),
+        // It says nothing of the way.
+        Outcome::Dropped => drop(status.attempts.pop()),
     }
 }
 
 /// The firmware's own order decides again.
-pub fn cleared(status: &mut BmcStatus) {
-    if let Some(last) = status.attempts.last_mut() {
-        last.boot_set_at = None;
-    }
+pub const fn cleared(status: &mut BmcStatus) {
+    status.every_start = false;
 }

@@ -1,7 +1,7 @@
 //! What a look at a BMC says of its machine.
 
 use jiff::Timestamp;
-use landfall_api::{ConditionStatus, ConditionType as Type, Machine, PowerState, Reason};
+use landfall_api::{BmcStatus, ConditionStatus, ConditionType as Type, Machine, PowerState, Reason};
 
 use crate::derive::put;
 
@@ -24,12 +24,26 @@ pub enum Contact {
     NoAccount(String),
 }
 
+/// The status of a machine's BMC, for changes. What was read of another BMC says nothing of this one.
+pub fn status_of(machine: &mut Machine) -> &mut BmcStatus {
+    let address = machine.spec.bmc.as_ref().map(|spec| spec.address.clone());
+    let bmc = machine.status.get_or_insert_default().bmc.get_or_insert_default();
+    if bmc.address != address {
+        *bmc = BmcStatus { address, ..BmcStatus::default() };
+    }
+    bmc
+}
+
 /// Sets the three conditions, and the power as far as it is known.
 pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
     use ConditionStatus::{False, True, Unknown};
     let at = (now, machine.metadata.generation);
+    let bmc = status_of(machine);
+    bmc.power = if let Contact::Reads(power) = contact { *power } else { None };
+    if let Contact::Reads(_) = contact {
+        bmc.refused = None;
+    }
     let status = machine.status.get_or_insert_default();
-    status.bmc.get_or_insert_default().power = if let Contact::Reads(power) = contact { *power } else { None };
     let mut set = |kind, truth, reason, message: &str| put(&mut status.conditions, kind, truth, reason, message, at);
     match contact {
         Contact::Reads(_) | Contact::Refused(_) | Contact::Forbidden(_) => {
@@ -38,14 +52,18 @@ pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
         Contact::Silent(why) => set(Type::BMCReachable, False, Reason::Unreachable, why),
         Contact::Untrusted(why) => set(Type::BMCReachable, False, Reason::CertificateUntrusted, why),
         Contact::Invalid(why) => set(Type::BMCReachable, False, Reason::InvalidAnswer, why),
-        Contact::NoAccount(_) => {}
+        Contact::NoAccount(_) => {
+            set(Type::BMCReachable, Unknown, Reason::NoSecret, "it is not asked without an account");
+        }
     }
     match contact {
         Contact::Reads(_) => set(Type::BMCAuthenticated, True, Reason::AccountAccepted, "the BMC accepts the account"),
         Contact::Refused(why) => set(Type::BMCAuthenticated, False, Reason::AccountRefused, why),
         Contact::Forbidden(why) => set(Type::BMCAuthenticated, False, Reason::PermissionDenied, why),
         Contact::NoAccount(why) => set(Type::BMCAuthenticated, False, Reason::NoSecret, why),
-        Contact::Silent(_) | Contact::Untrusted(_) | Contact::Invalid(_) => {}
+        Contact::Silent(_) | Contact::Untrusted(_) | Contact::Invalid(_) => {
+            set(Type::BMCAuthenticated, Unknown, Reason::Unreachable, "the BMC cannot be asked");
+        }
     }
     let (truth, reason, message) = match contact {
         Contact::Reads(Some(power)) => (True, Reason::Reported, format!("the power is {power}")),

@@ -1,5 +1,5 @@
 //! A machine's power: what is wanted of it, and what the next step is towards that. Pure: the caller reads the BMC, makes the step, and
-//! notes in the machine's status that it was made before it makes it.
+//! notes in the machine's status that it was made.
 //!
 //! A step has succeeded when the machine's agent is heard, never because the BMC said so. Each way to netboot is tried once, one after
 //! the other; then a person has to look.
@@ -11,7 +11,7 @@ mod step;
 mod wanted;
 
 pub use attempts::{begin, cleared, end, note};
-pub use conditions::{Contact, erase, show};
-pub use plan::{Look, next};
+pub use conditions::{Contact, erase, show, status_of};
+pub use plan::{Look, has_time, next, tried};
 pub use step::{Outcome, Step};
-pub use wanted::{Wanted, wanted};
+pub use wanted::{Wanted, may_act, wanted};

@@ -25,6 +25,8 @@ pub struct Look {
     pub wanted: Wanted,
     /// The agent is there.
     pub connected: bool,
+    /// An agent may act on a lease, heard or not.
+    pub leased: bool,
     /// When an agent was last heard.
     pub last_heard: Option<Timestamp>,
     /// The power, as just read.
@@ -41,39 +43,46 @@ pub fn next(status: &BmcStatus, look: &Look) -> Step {
     match (look.wanted, attempt) {
         // It may have come and gone between two looks: an install can be that short.
         (_, Some(attempt)) if look.connected || came(attempt, look.last_heard) => Step::End(Outcome::Heard),
-        (Wanted::Nothing, Some(attempt)) if attempt.on_at.is_none() => Step::End(Outcome::Dropped),
         // The power is on its way: the agent, or the next workflow, says more.
-        (Wanted::Nothing, Some(attempt)) => match over(attempt.on_at, look.netboot, look.now) {
-            true => Step::End(Outcome::Dropped),
-            false => Step::Wait,
-        },
-        (Wanted::Nothing, None) => clears(status).map_or(Step::Rest, |()| Step::ClearBoot),
+        (Wanted::Nothing, Some(attempt)) if attempt.on_at.is_some() && !over(attempt.on_at, look.netboot, look.now) => {
+            Step::Wait
+        }
+        (Wanted::Nothing, Some(_)) => Step::End(Outcome::Dropped),
         (Wanted::Netboot(workflow), Some(attempt)) if attempt.workflow_uid != workflow => Step::End(Outcome::Dropped),
-        (Wanted::Netboot(_), Some(attempt)) => step_of(attempt, look),
+        (Wanted::Netboot(_), Some(attempt)) => step_of(status, attempt, look),
+        (Wanted::Nothing, None) if status.every_start => Step::ClearBoot,
+        (Wanted::Nothing, None) => Step::Rest,
         (Wanted::Netboot(workflow), None) if lingers(status, workflow, look) => Step::Wait,
         (Wanted::Netboot(workflow), None) => match way_left(status, workflow) {
             Some(way) => Step::Begin(workflow, way),
+            None if status.every_start => Step::ClearBoot,
             None => Step::GiveUp,
         },
     }
 }
 
-/// Whether an agent was heard since the power was switched on.
+/// Whether an agent was heard since the attempt began.
 fn came(attempt: &BootAttempt, last_heard: Option<Timestamp>) -> bool {
-    attempt.on_at.zip(last_heard).is_some_and(|(on, heard)| heard >= on)
+    last_heard.is_some_and(|heard| heard > attempt.begun)
 }
 
-/// Whether the agent came for this workflow and was lost a moment ago: it may only have no network.
+/// Whether an agent may be at work though it is not heard: it holds a lease, of whatever workflow, or came for this one and was lost a
+/// moment ago. It may only have no network.
 fn lingers(status: &BmcStatus, workflow: Uuid, look: &Look) -> bool {
     let has_come = status.attempts.iter().any(|a| a.workflow_uid == workflow && a.failure.is_none());
+    if look.leased && look.power != Some(PowerState::Off) {
+        return true;
+    }
     let lately = look.last_heard.is_some() && !over(look.last_heard, LOST, look.now);
     has_come && lately && look.power != Some(PowerState::Off)
 }
 
-/// The boot device stays set for every start: the last attempt set it so, and the agent came.
-fn clears(status: &BmcStatus) -> Option<()> {
-    let last = status.attempts.last()?;
-    (last.way == BootWay::PxeContinuous && last.failure.is_none() && last.boot_set_at.is_some()).then_some(())
+/// What was tried to have the machine netboot for this workflow, for people; and whether that was everything.
+pub fn tried(status: &BmcStatus, workflow: Uuid) -> (String, bool) {
+    let failed = status.attempts.iter().filter(|attempt| attempt.workflow_uid == workflow);
+    let failed = failed.filter_map(|attempt| Some(format!("{}: {}", attempt.way, attempt.failure.as_ref()?)));
+    let gave_up = open(status).is_none() && way_left(status, workflow).is_none();
+    (failed.collect::<Vec<_>>().join("; "), gave_up)
 }
 
 /// The first way that has not failed for the workflow; what worked before comes first.
@@ -83,7 +92,7 @@ fn way_left(status: &BmcStatus, workflow: Uuid) -> Option<BootWay> {
     status.worked.into_iter().chain(BootWay::ALL).find(|way| !tried(way))
 }
 
-fn step_of(attempt: &BootAttempt, look: &Look) -> Step {
+fn step_of(status: &BmcStatus, attempt: &BootAttempt, look: &Look) -> Step {
     let Look { power, now, .. } = *look;
     if attempt.on_at.is_some() {
         return if over(attempt.on_at, look.netboot, now) {
@@ -99,8 +108,10 @@ fn step_of(attempt: &BootAttempt, look: &Look) -> Step {
         return Step::On;
     }
     match power {
+        Some(PowerState::Off) if attempt.way == BootWay::OwnOrder && status.every_start => Step::ClearBoot,
         Some(PowerState::Off) if attempt.way == BootWay::OwnOrder => Step::On,
         Some(PowerState::Off) => Step::SetBoot(attempt.way),
+        Some(_) if look.leased => Step::Wait,
         Some(PowerState::On) if attempt.shutdown_at.is_none() => Step::Shutdown,
         Some(_) if attempt.off_at.is_none() && over(attempt.shutdown_at, SHUTDOWN, now) => Step::Off,
         _ if over(attempt.off_at, SWITCH, now) => {
@@ -116,6 +127,11 @@ fn step_of(attempt: &BootAttempt, look: &Look) -> Step {
 
 fn failed(why: impl Into<String>) -> Step {
     Step::End(Outcome::Failed(why.into()))
+}
+
+/// Whether an attempt may wait for its BMC still: one that answers with errors is given as long as the machine to netboot.
+pub fn has_time(attempt: &BootAttempt, netboot: Duration, now: Timestamp) -> bool {
+    !over(Some(attempt.begun), netboot, now)
 }
 
 /// Whether so much time has passed since; never if it was not.

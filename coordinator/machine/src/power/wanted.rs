@@ -1,10 +1,20 @@
 //! What is wanted of a machine's power.
 
-use landfall_api::{Machine, PowerState, Workflow, WorkflowPhase};
+use landfall_api::{Machine, MachineStatus, PowerState, Workflow, WorkflowPhase};
 use uuid::Uuid;
 
 use super::attempts::open;
 use crate::life::wants_agent;
+use crate::limits::Limits;
+use crate::session::Session;
+use crate::time::Now;
+
+/// Whether an agent of the machine may act on a lease, heard or not. Without a session in this process the status says what there
+/// was when it started.
+pub fn may_act(session: Option<&Session>, status: Option<&MachineStatus>, limits: &Limits, now: Now) -> bool {
+    let remembered = || Session::remembered(status?, limits);
+    session.cloned().or_else(remembered).is_some_and(|session| session.may_act(now))
+}
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +34,9 @@ pub fn wanted(machine: &Machine, workflow: Option<&Workflow>, connected: bool, p
         return Wanted::Nothing;
     };
     let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return Wanted::Nothing };
-    // Once begun it is carried on, also where the power has come meanwhile.
+    // Once its power was switched on it is carried on; before that, power that has come is not ours to take.
     let begun = machine.status.as_ref().and_then(|status| status.bmc.as_ref()).and_then(open);
-    let begun = begun.is_some_and(|attempt| attempt.workflow_uid == uid);
+    let begun = begun.is_some_and(|attempt| attempt.workflow_uid == uid && attempt.on_at.is_some());
     let wants = match status.phase {
         WorkflowPhase::Pending => status.paused.is_none(),
         // A person may have switched it off to work on it.

@@ -23,6 +23,8 @@ pub struct Heard {
     pub limit: Duration,
     /// An agent that has not come so long after its workflow was requested is missing.
     pub netboot: Duration,
+    /// Nothing that was tried through the BMC has led to it, and nothing else is tried.
+    pub gave_up: bool,
 }
 
 /// Brings a run's conditions in line with its state and with its agent; without `heard`, what was known of the agent
@@ -207,7 +209,7 @@ fn not_seen(
     let queued = || status.conditions.iter().any(|c| c.kind == Type::Admitted && c.reason == Reason::Queued);
     let late = requested.zip(heard).filter(|(requested, heard)| {
         let waits = status.phase == WorkflowPhase::Pending && status.paused.is_none() && heard.last.is_none();
-        waits && !queued() && between(*requested, now) >= heard.netboot
+        waits && !queued() && (heard.gave_up || between(*requested, now) >= heard.netboot)
     });
     if let Some((requested, _)) = late {
         let message = format!(
@@ -219,6 +221,16 @@ fn not_seen(
     let known = status.conditions.iter().any(|c| c.kind == KIND);
     // Without a look at the agent, what was known of a machine that waits stays.
     (known && (heard.is_some() || status.phase != WorkflowPhase::Pending)).then(|| no(KIND, Reason::Seen, ""))
+}
+
+/// Says of a machine that is missing what was tried through its BMC.
+pub fn add_tried(workflow: &mut Workflow, tried: String) {
+    let conditions = workflow.status.iter_mut().flat_map(|status| &mut status.conditions);
+    for missing in conditions.filter(|c| c.kind == Type::NotSeen && c.status == ConditionStatus::True) {
+        if !tried.is_empty() {
+            missing.message.push_str(&format!(". Through its BMC was tried: {tried}"));
+        }
+    }
 }
 
 fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {

@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use landfall_api::RefusedLogin;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use uuid::Uuid;
 
-/// The accounts that a BMC has refused: the Secret, and the version of its values.
-type Refused = HashSet<(String, u64)>;
+/// An account: the uid of its Secret, and the version of the values.
+pub(in crate::engine) type Version = (Uuid, u64);
 
-/// Every BMC's, by its URL. Bounded by the BMCs there were.
+/// The accounts that each BMC has refused, by its URL. Bounded by the BMCs there were.
 #[derive(Default)]
-pub(super) struct Logins(Mutex<HashMap<String, Arc<AsyncMutex<Refused>>>>);
+pub(super) struct Logins(Mutex<HashMap<String, Arc<AsyncMutex<HashSet<Version>>>>>);
 
 /// The right to log in at one BMC; no other task has it.
-pub(super) struct Login(OwnedMutexGuard<Refused>);
+pub(super) struct Login(OwnedMutexGuard<HashSet<Version>>);
 
 impl Logins {
     /// Waits for its turn at this BMC: for as long as another login there takes.
@@ -26,13 +27,13 @@ impl Logins {
 
 impl Login {
     /// Whether the account was refused: as was seen here, or as a status has it.
-    pub(super) fn is_refused(&mut self, secret: &str, version: u64, stored: Option<&RefusedLogin>) -> bool {
-        self.0.extend(stored.map(|refused| (refused.secret.clone(), refused.version)));
-        self.0.contains(&(secret.to_owned(), version))
+    pub(super) fn is_refused(&mut self, version: Version, stored: Option<&RefusedLogin>) -> bool {
+        self.0.extend(stored.map(|refused| (refused.secret_uid, refused.version)));
+        self.0.contains(&version)
     }
 
     /// The BMC has refused it.
-    pub(super) fn refused(&mut self, secret: &str, version: u64) {
-        self.0.insert((secret.to_owned(), version));
+    pub(super) fn refused(&mut self, version: Version) {
+        self.0.insert(version);
     }
 }

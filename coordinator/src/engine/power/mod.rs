@@ -1,5 +1,7 @@
 //! Machines' power, through their BMCs: one task a machine, so that a BMC that hangs delays no other.
 
+mod connection;
+mod documents;
 mod driver;
 mod logins;
 mod record;
@@ -17,20 +19,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
 use super::secrets::Vault;
+use super::steps::Steps;
 pub(in crate::engine) use driver::Driver;
 use logins::Logins;
+pub(in crate::engine) use logins::Version;
 use request::Asked;
 use starts::Starts;
 
+/// A machine's power must read off for so long before its lease counts as ended: some BMCs read off in the middle of a restart.
+const OFF_FOR: Duration = Duration::from_secs(10);
 /// How often the documents are compared with the tasks.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What the tasks share.
 pub(in crate::engine) struct Shared {
     pub(in crate::engine) fleet: Arc<Fleet>,
+    steps: Steps,
     vault: Arc<Vault>,
     logins: Logins,
-    starts: Starts,
+    starts: Arc<Starts>,
 }
 
 /// A machine's task, as its keeper sees it.
@@ -67,8 +74,8 @@ pub struct Power {
 }
 
 impl Power {
-    pub(in crate::engine) fn new(fleet: Arc<Fleet>, vault: Arc<Vault>) -> Self {
-        let shared = Shared { fleet, vault, logins: Logins::default(), starts: Starts::default() };
+    pub(in crate::engine) fn new(fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>) -> Self {
+        let shared = Shared { fleet, steps, vault, logins: Logins::default(), starts: Arc::default() };
         Self { shared: Arc::new(shared), lines: Mutex::default() }
     }
 

@@ -1,6 +1,5 @@
-//! What a look at a BMC is written into its machine's document as. Pure.
+//! What an error of a BMC says of it. Pure.
 
-use landfall_api::{BmcStatus, Machine};
 use landfall_bmc::BmcError;
 use landfall_machine::power::Contact;
 
@@ -8,7 +7,7 @@ use landfall_machine::power::Contact;
 pub(super) fn contact(error: &BmcError) -> Contact {
     let said = error.to_string();
     match error {
-        BmcError::Unreachable { .. } => Contact::Silent(said),
+        BmcError::Unreachable { .. } | BmcError::SessionEnded { .. } => Contact::Silent(said),
         BmcError::Untrusted { .. } | BmcError::Authorities(_) => Contact::Untrusted(said),
         BmcError::Refused { .. } => Contact::Refused(said),
         BmcError::Forbidden { .. } => Contact::Forbidden(said),
@@ -17,9 +16,4 @@ pub(super) fn contact(error: &BmcError) -> Contact {
         | BmcError::NotKept { .. }
         | BmcError::Failed { .. } => Contact::Invalid(said),
     }
-}
-
-/// The status of a machine's BMC, for changes.
-pub(super) fn status(machine: &mut Machine) -> &mut BmcStatus {
-    machine.status.get_or_insert_default().bmc.get_or_insert_default()
 }

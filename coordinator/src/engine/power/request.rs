@@ -9,17 +9,23 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Power;
+use super::documents::Documents;
 
 /// How long a person waits; the operator's command waits for 60 s.
 const LIMIT: Duration = Duration::from_secs(50);
 
 /// A request, on its way to the machine's task.
 pub(super) struct Asked {
-    pub(super) action: PowerAction,
+    pub(super) request: PowerRequest,
     answer: oneshot::Sender<Result<Option<PowerState>, Problem>>,
 }
 
 impl Asked {
+    /// Whether the person does not wait any more. What was asked for long ago is not done now.
+    pub(super) fn is_stale(&self) -> bool {
+        self.answer.is_closed()
+    }
+
     /// Answers it; the person may have gone.
     pub(super) fn answer(self, answer: Result<Option<PowerState>, Problem>) {
         drop(self.answer.send(answer));
@@ -32,6 +38,30 @@ pub(super) const fn is_as_asked(power: Option<PowerState>, change: PowerChange) 
         PowerChange::On => matches!(power, Some(PowerState::On)),
         PowerChange::Off | PowerChange::Shutdown => matches!(power, Some(PowerState::Off)),
     }
+}
+
+/// Whether a person may change the power now.
+///
+/// # Errors
+/// [`Problem`] with code `MachineBusy`: a workflow is under way, or an agent may still act; and the request does not say `force`.
+pub(super) fn may_change(found: &Documents, request: PowerRequest) -> Result<(), Problem> {
+    let name = &found.machine.metadata.name;
+    let refused = |what: String, hint: String| {
+        Err(Problem::new(ErrorCode::MachineBusy, what).at(format!("Machine/{name}")).hint(hint))
+    };
+    if request.action == PowerAction::Status || request.force {
+        return Ok(());
+    }
+    if let Some(workflow) = found.workflow.as_ref().filter(|workflow| is_open(workflow)) {
+        let run = &workflow.metadata.name;
+        let hint = format!("cancel it first (landfall cancel {run}), or say --force");
+        return refused(format!("machine \"{name}\" is busy with workflow \"{run}\""), hint);
+    }
+    if found.may_act {
+        let hint = "ask again in a minute, or say --force".to_owned();
+        return refused(format!("the agent of machine \"{name}\" has not said that it stopped"), hint);
+    }
+    Ok(())
 }
 
 /// The machine's BMC did not do it.
@@ -54,17 +84,10 @@ impl Power {
             let hint = "state spec.bmc in its document, or use its button";
             return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has no BMC")).hint(hint));
         }
-        let workflow = self.shared.fleet.current_workflow(&machine).await?;
-        let asks = request.action != PowerAction::Status && !request.force;
-        if let Some(workflow) = workflow.as_ref().filter(|workflow| asks && is_open(workflow)) {
-            let run = &workflow.metadata.name;
-            return Err(refused(ErrorCode::MachineBusy, format!("machine \"{name}\" is busy with workflow \"{run}\""))
-                .hint(format!("cancel it first (landfall cancel {run}), or say --force")));
-        }
         let line = self.lines().get(name).map(|line| line.asked.clone());
         let line = line.ok_or_else(|| failed(name, "its document was applied just now; ask again in a moment"))?;
         let (answer, answered) = oneshot::channel();
-        line.try_send(Asked { action: request.action, answer }).map_err(|_| {
+        line.try_send(Asked { request, answer }).map_err(|_| {
             refused(ErrorCode::MachineBusy, format!("too many requests wait for the BMC of machine \"{name}\""))
                 .hint("ask again when they are done")
         })?;

@@ -15,7 +15,7 @@ fn with_bmc(name: &str, mac: &str, sim: &BmcSim) -> serde_json::Value {
 
 fn secret(password: &str) -> serde_json::Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "bmc"},
-        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8"]}})
+        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["http://127.0.0.0/8"]}})
 }
 
 /// A world whose machine `m1` has that BMC.
@@ -90,9 +90,10 @@ async fn a_wrong_account_is_shown_to_the_bmc_once() {
     assert_eq!(sim.seen().accounts.failed, 1, "two machines share the BMC");
     assert_eq!(world.condition("BMCAuthenticated").await.unwrap(), (ConditionStatus::False, "AccountRefused".into()));
     assert_eq!(world.condition("PowerKnown").await.unwrap().0, ConditionStatus::Unknown);
-    // A coordinator that starts again knows it.
+    // A coordinator that starts again knows it, whichever of the two it looks at first.
     let restarted = World::over(world.store.clone(), world.clock.clone()).await;
-    let mut first = driver(&restarted, "m1");
+    let (mut first, mut second) = (driver(&restarted, "m1"), driver(&restarted, "m2"));
+    second.look().await.unwrap();
     first.look().await.unwrap();
     assert_eq!(sim.seen().accounts.failed, 1);
     // Another version of the Secret is tried at once.
@@ -107,7 +108,7 @@ async fn a_secret_goes_only_to_bmcs_that_it_names() {
     let sim = BmcSim::start(Quirks::default()).await;
     let world = world(&sim, PASSWORD).await;
     let mut elsewhere = secret(PASSWORD);
-    elsewhere["spec"]["bmcs"] = json!(["10.0.0.0/8", "*.example"]);
+    elsewhere["spec"]["bmcs"] = json!(["10.0.0.0/8", "*.example", "127.0.0.0/8"]);
     world.apply(elsewhere).await.unwrap();
     driver(&world, "m1").look().await.unwrap();
     assert_eq!(world.condition("BMCAuthenticated").await.unwrap(), (ConditionStatus::False, "NoSecret".into()));
@@ -127,6 +128,9 @@ async fn a_bmc_that_lies_is_seen_through() {
     assert!(tried[0].1.as_ref().unwrap().contains("did not keep it"), "{tried:?}");
     assert!(tried[4].1.as_ref().unwrap().contains("no agent was heard"), "{tried:?}");
     assert_eq!(sim.seen().computer.starts.len(), 1, "only the last way starts it");
+    let conditions = world.current("m1").await.unwrap().status.unwrap().conditions;
+    let missing = conditions.iter().find(|c| c.kind == "NotSeen").unwrap();
+    assert!(missing.message.contains("pxeOnce: ") && missing.message.contains("ownOrder: "), "{}", missing.message);
     // Nothing more is done before a person looks.
     looks(&world, &mut driver, 400).await;
     assert_eq!(sim.seen().computer.starts.len(), 1);
@@ -168,6 +172,42 @@ async fn an_outage_of_the_bmc_costs_no_way() {
     sim.change(|state| state.quirks.is_down = false);
     looks(&world, &mut driver, 5).await;
     assert_eq!(sim.seen().computer.starts.len(), 1);
+}
+
+#[tokio::test]
+async fn a_busy_bmc_is_asked_again_and_costs_no_way() {
+    let sim = BmcSim::start(Quirks { is_busy: true, no_sessions: true, ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    for _ in 0..5 {
+        driver.look().await.unwrap();
+    }
+    assert_eq!(attempts(&world).await, [(BootWay::PxeOnce, None)]);
+    sim.change(|state| state.quirks.is_busy = false);
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(sim.seen().computer.starts[0].from, "Pxe");
+}
+
+#[tokio::test]
+async fn dead_bmcs_take_no_place_from_others() {
+    let (dead, works) =
+        (BmcSim::start(Quirks { is_down: true, ..Quirks::default() }).await, BmcSim::start(Quirks::default()).await);
+    let world = World::over_with(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), 1).await.described().await;
+    world.apply(secret(PASSWORD)).await.unwrap();
+    world.apply(with_bmc("m1", MAC, &dead)).await.unwrap();
+    world.apply(with_bmc("m2", "52:54:00:00:00:02", &works)).await.unwrap();
+    let mut drivers = [driver(&world, "m1"), driver(&world, "m2")];
+    for name in ["m1", "m2"] {
+        let by = world.ann(false);
+        world.engine.requests().provision(name, "os", BTreeMap::new(), by, None).await.unwrap();
+    }
+    for _ in 0..6 {
+        for driver in &mut drivers {
+            driver.look().await.unwrap();
+        }
+    }
+    assert_eq!(works.seen().computer.starts.len(), 1);
 }
 
 #[tokio::test]
@@ -275,4 +315,29 @@ async fn a_person_switches_a_machine_that_no_workflow_needs() {
     assert_eq!(refused.code, ErrorCode::SourceUnreachable, "{refused}");
     stop.cancel();
     keeper.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_ends_once_the_power_reads_off() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = world(&sim, PASSWORD).await;
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(run.metadata.uid.unwrap(), 0, 1, EventBody::Started).await.unwrap();
+    let (uid, epoch) = (agent.uid, agent.opened.epoch);
+    let leased = async || world.machine().await.status.unwrap().session.unwrap().leased;
+    assert!(leased().await);
+    // Heard just now: the BMC is wrong, whatever it reads.
+    let off = |seconds| landfall_machine::Input::ReadsOff(Duration::from_secs(seconds));
+    world.engine.upkeep().steps().hand_in("m1", off(10)).await.unwrap();
+    assert!(leased().await, "an agent that is heard has power");
+    world.engine.sessions().close_session(uid, epoch, "the stream ended").await.unwrap();
+    world.later(20);
+    world.engine.upkeep().steps().hand_in("m1", off(10)).await.unwrap();
+    assert!(!leased().await);
+    // Another computer may take its place at once, though the lease was for ten minutes.
+    let mut other = world.connect(hello("b2", "D2", vec![])).await;
+    assert!(matches!(other.received(), Some(ToAgent::Assign(_))));
 }

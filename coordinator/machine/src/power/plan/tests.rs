@@ -14,6 +14,7 @@ struct Computer {
     power: Option<PowerState>,
     wanted: Wanted,
     connected: bool,
+    leased: bool,
     last_heard: Option<Timestamp>,
     now: Timestamp,
     /// The way on which its agent comes.
@@ -30,6 +31,7 @@ impl Computer {
             power: Some(power),
             wanted: Wanted::Netboot(RUN),
             connected: false,
+            leased: false,
             last_heard: None,
             now: Timestamp::UNIX_EPOCH,
             boots_by: Some(BootWay::PxeOnce),
@@ -40,8 +42,8 @@ impl Computer {
     }
 
     fn look(&self) -> Look {
-        let Self { wanted, connected, last_heard, power, now, .. } = *self;
-        Look { wanted, connected, last_heard, power, netboot: NETBOOT, now }
+        let Self { wanted, connected, leased, last_heard, power, now, .. } = *self;
+        Look { wanted, connected, leased, last_heard, power, netboot: NETBOOT, now }
     }
 
     /// One step, as the engine makes it.
@@ -127,6 +129,38 @@ fn an_agent_that_has_come_and_gone_counts() {
     let mut computer = Computer { power: Some(PowerState::Off), last_heard: Some(computer.now), ..computer };
     end(&mut computer.status, Outcome::Heard, computer.now);
     assert!(matches!(computer.turn(), Step::Begin(..)));
+}
+
+#[test]
+fn an_agent_that_may_act_keeps_its_power() {
+    for turns in [0, 1] {
+        let mut computer = Computer { shuts_down: false, ..Computer::new(PowerState::On) };
+        for _ in 0..turns {
+            computer.turn();
+        }
+        computer.leased = true;
+        for _ in 0..1000 {
+            assert_eq!(computer.turn(), Step::Wait, "after {turns}");
+        }
+        // Its lease ends, or it has no power: nothing acts on it any more.
+        computer.leased = false;
+        assert_ne!(computer.turn(), Step::Wait);
+    }
+    let mut off = Computer { leased: true, ..Computer::new(PowerState::Off) };
+    off.runs();
+    assert!(off.connected);
+}
+
+#[test]
+fn a_lasting_boot_device_is_taken_back_whatever_happens() {
+    let mut computer = Computer { boots_by: None, ..Computer::new(PowerState::Off) };
+    while computer.turn() != Step::SetBoot(BootWay::PxeContinuous) {}
+    assert!(computer.status.every_start);
+    computer.wanted = Wanted::Nothing;
+    computer.runs();
+    assert_eq!((computer.made(&Step::ClearBoot), computer.status.every_start), (1, false));
+    // A cancelled attempt says nothing of its way.
+    assert!(computer.status.attempts.iter().all(|attempt| attempt.way == BootWay::PxeOnce));
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn of(state: &WorkflowStatus, heard: Option<i64>, now: i64) -> Vec<(String, bool
     let tree = json!({"apiVersion": landfall_api::API_VERSION, "kind": "Workflow", "metadata": {"name": "run", "uid": RUN},
         "spec": {"machine": "m1", "template": "os"}, "status": state});
     let mut workflow: Workflow = serde_json::from_value(tree).unwrap();
-    let heard = Some(Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT });
+    let heard = Some(Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT, gave_up: false });
     assert!(derive(&mut workflow, heard, at(now)));
     assert!(!derive(&mut workflow, heard, at(now)), "nothing new: no write");
     let conditions = workflow.status.unwrap().conditions;
@@ -95,7 +95,7 @@ fn a_machine_that_never_netboots_is_not_seen() {
         "spec": {"machine": "m1", "template": "os"}, "status": story.state});
     let mut workflow: Workflow = serde_json::from_value(tree).unwrap();
     let mut look = |heard: Option<i64>, now: i64| {
-        let heard = Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT };
+        let heard = Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT, gave_up: false };
         derive(&mut workflow, Some(heard), at(now));
         let conditions = &workflow.status.as_ref().unwrap().conditions;
         let found = conditions.iter().find(|c| c.kind == "NotSeen");

@@ -1,0 +1,211 @@
+//! A machine's BMC, reached with the account of its document; and what it reads, in the machine's document.
+
+use std::sync::{Arc, Mutex};
+
+use landfall_api::{BmcSpec, Machine, PowerState, Problem, RefusedLogin};
+use landfall_bmc::{Account, Bmc, BmcError, connect};
+use landfall_machine::Input;
+use landfall_machine::power::{self, Contact};
+use tokio::time::Instant;
+
+use super::documents::Documents;
+use super::logins::Version;
+use super::record::contact;
+use super::{Noted, OFF_FOR, Shared, lock};
+
+/// A session at a BMC, and the account that it is with.
+struct Open {
+    bmc: Box<dyn Bmc>,
+    account: Version,
+}
+
+/// One machine's BMC.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    machine: String,
+    spec: Arc<BmcSpec>,
+    noted: Arc<Mutex<Noted>>,
+    open: Option<Open>,
+    /// Since when the power has read off without a break.
+    off_since: Option<Instant>,
+}
+
+impl Connection {
+    pub(super) const fn new(
+        shared: Arc<Shared>, machine: String, spec: Arc<BmcSpec>, noted: Arc<Mutex<Noted>>,
+    ) -> Self {
+        Self { shared, machine, spec, noted, open: None, off_since: None }
+    }
+
+    /// The BMC, where there is a session.
+    pub(super) fn bmc(&mut self) -> Option<&mut Box<dyn Bmc>> {
+        self.open.as_mut().map(|open| &mut open.bmc)
+    }
+
+    /// Whether the power read off the last time.
+    pub(super) const fn is_off(&self) -> bool {
+        self.off_since.is_some()
+    }
+
+    pub(super) async fn close(&mut self) {
+        if let Some(mut open) = self.open.take() {
+            open.bmc.close().await;
+        }
+    }
+
+    /// Whether the account that was missing or refused may be another now.
+    pub(super) async fn has_new_account(&self) -> Result<bool, Problem> {
+        let waits = lock(&self.noted).secret.clone();
+        Ok(match waits {
+            Some((secret, version)) => self.shared.vault.version_of(&secret).await? != version,
+            None => false,
+        })
+    }
+
+    /// Logs in if need be and reads the power; what came of it is in the machine's document then.
+    pub(super) async fn read(&mut self, found: &Documents) -> Result<Contact, Problem> {
+        let mut read = self.power(found).await?;
+        if let Err(BmcError::SessionEnded { .. }) = read {
+            // A BMC ends sessions as it likes. One that does not know a new one either does not know the account's rights.
+            read = self.power(found).await?;
+            if let Err(BmcError::SessionEnded { url }) = read {
+                read = Ok(Contact::Forbidden(format!("{url} does not accept the session that it gave")));
+            }
+        }
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.close().await;
+                contact(&error)
+            }
+        };
+        self.show(&read).await?;
+        self.note_off(&read, found).await?;
+        Ok(read)
+    }
+
+    /// Writes what a look came to into the machine's document.
+    pub(super) async fn show(&self, read: &Contact) -> Result<(), Problem> {
+        let now = self.shared.fleet.now();
+        self.change(|machine| power::show(machine, read, now)).await
+    }
+
+    /// What a request of the BMC ended with, in the machine's document; a session that it does not take any more is closed.
+    pub(super) async fn failed(&mut self, error: &BmcError) -> Result<(), Problem> {
+        if let (BmcError::Refused { .. }, Some(open)) = (error, &self.open) {
+            let account = open.account;
+            self.shared.logins.at(&self.spec.address.base()).await.refused(account);
+            self.note_refused(account).await?;
+        }
+        self.show(&contact(error)).await?;
+        if !matches!(error, BmcError::Forbidden { .. }) {
+            self.close().await;
+        }
+        Ok(())
+    }
+
+    async fn power(&mut self, found: &Documents) -> Result<Result<Contact, BmcError>, Problem> {
+        let secret = &self.spec.credentials;
+        // Noted before it is read: a version that comes between the two is looked at again.
+        lock(&self.noted).secret = Some((secret.clone(), self.shared.vault.version_of(secret).await?));
+        let (account, version) = match self.shared.vault.bmc_account(&self.spec).await {
+            Ok(account) => account,
+            Err(problem) => {
+                self.close().await;
+                return Ok(Ok(Contact::NoAccount(problem.to_string())));
+            }
+        };
+        if self.open.as_ref().is_some_and(|open| open.account != version) {
+            self.close().await;
+        }
+        if self.open.is_none()
+            && let Err(failed) = self.log_in(found, account, version).await?
+        {
+            return Ok(Ok(failed));
+        }
+        let Some(open) = &mut self.open else { return Ok(Ok(Contact::Silent("its session has ended".into()))) };
+        match open.bmc.power().await {
+            Ok(power) => {
+                lock(&self.noted).secret = None;
+                Ok(Ok(Contact::Reads(power)))
+            }
+            Err(error @ BmcError::SessionEnded { .. }) => {
+                self.open = None;
+                Ok(Err(error))
+            }
+            Err(error) => {
+                let read = contact(&error);
+                self.failed(&error).await?;
+                Ok(Ok(read))
+            }
+        }
+    }
+
+    /// One login; none with an account that was refused. A new session begins with what the BMC says of the computer.
+    async fn log_in(
+        &mut self, found: &Documents, account: Account, version: Version,
+    ) -> Result<Result<(), Contact>, Problem> {
+        let spec = self.spec.clone();
+        let mut login = self.shared.logins.at(&spec.address.base()).await;
+        let stored = found.bmc().refused.filter(|refused| refused.address.base() == spec.address.base());
+        if login.is_refused(version, stored.as_ref()) {
+            drop(login);
+            if stored.is_none_or(|refused| (refused.secret_uid, refused.version) != version) {
+                self.note_refused(version).await?;
+            }
+            let why = "the BMC has refused this account; it is tried again once the Secret or the address changes";
+            return Ok(Err(Contact::Refused(why.to_owned())));
+        }
+        let bmc = match connect(&spec, account).await {
+            Ok(bmc) => bmc,
+            Err(error) => {
+                if matches!(error, BmcError::Refused { .. }) {
+                    login.refused(version);
+                    drop(login);
+                    self.note_refused(version).await?;
+                }
+                return Ok(Err(contact(&error)));
+            }
+        };
+        drop(login);
+        let open = self.open.insert(Open { bmc, account: version });
+        match open.bmc.inventory().await {
+            Ok(system) => {
+                self.show(&Contact::Reads(None)).await?;
+                self.change(|machine| power::status_of(machine).system = Some(system.clone())).await?;
+                Ok(Ok(()))
+            }
+            // The power is read next, and says what else is wrong.
+            Err(error @ BmcError::Refused { .. }) => {
+                self.failed(&error).await?;
+                Ok(Err(contact(&error)))
+            }
+            Err(_) => Ok(Ok(())),
+        }
+    }
+
+    /// Stored before any other login: a restart must not try the account again.
+    async fn note_refused(&self, (secret_uid, version): Version) -> Result<(), Problem> {
+        let refused =
+            RefusedLogin { address: self.spec.address.clone(), secret_uid, version, at: self.shared.fleet.now() };
+        self.change(|machine| power::status_of(machine).refused = Some(refused.clone())).await
+    }
+
+    /// A machine that reads off for a while does not act on its lease any more.
+    async fn note_off(&mut self, read: &Contact, found: &Documents) -> Result<(), Problem> {
+        if *read != Contact::Reads(Some(PowerState::Off)) {
+            self.off_since = None;
+            return Ok(());
+        }
+        let so_long = self.off_since.get_or_insert_with(Instant::now).elapsed();
+        if so_long >= OFF_FOR && found.may_act {
+            tracing::info!(machine = self.machine, "the machine has no power; nothing acts on its lease any more");
+            self.shared.steps.hand_in(&self.machine, Input::ReadsOff(so_long)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn change(&self, change: impl Fn(&mut Machine) + Send) -> Result<(), Problem> {
+        self.shared.fleet.mutate_machine(&self.machine, change).await.map(drop)
+    }
+}
