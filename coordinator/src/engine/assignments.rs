@@ -51,10 +51,7 @@ impl Assignments {
             if index >= list.end {
                 break;
             }
-            // A seed that is in place is not made again: the document or the ports may be others now.
-            let in_place =
-                pinned.state == ActionState::Succeeded && matches!(pinned.action.spec, ActionSpec::CloudInit(_));
-            if index < list.start || pinned.is_left_out() || in_place {
+            if index < list.start || pinned.is_left_out() {
                 actions.push(nothing(&pinned.action));
                 continue;
             }
@@ -69,6 +66,11 @@ impl Assignments {
                 action.when = None;
             }
             let shown = &pinned.action.spec;
+            let mut machine = machine.clone();
+            if pinned.state == ActionState::Succeeded {
+                // A seed that is in place is not put there again: what the document or the ports are now cannot make it fail.
+                machine.spec.network.clear();
+            }
             actions.push(self.resolved(action, shown, &machine, workflow_uid, token_run).await?);
         }
         let settings = self.fleet.settings();
