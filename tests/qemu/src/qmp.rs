@@ -25,7 +25,8 @@ type Waiting = Arc<Mutex<Vec<(u64, oneshot::Sender<Value>)>>>;
 pub struct Qmp {
     writer: OwnedWriteHalf,
     waiting: Waiting,
-    events: broadcast::Sender<Value>,
+    /// The task that reads has the sender; with it all receivers end, since QEMU is gone.
+    events: broadcast::WeakSender<Value>,
     next_id: u64,
 }
 
@@ -45,7 +46,8 @@ impl Qmp {
         }
         let waiting = Waiting::default();
         let events = broadcast::Sender::new(EVENTS);
-        let (their_waiting, their_events) = (Arc::clone(&waiting), events.clone());
+        let their_waiting = Arc::clone(&waiting);
+        let (events, their_events) = (events.downgrade(), events);
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
@@ -169,7 +171,8 @@ impl Qmp {
 
     /// Every event from now on, such as `RESET` or `SHUTDOWN`.
     pub fn events(&self) -> broadcast::Receiver<Value> {
-        self.events.subscribe()
+        // QEMU is gone: a channel that has ended.
+        self.events.upgrade().unwrap_or_else(|| broadcast::Sender::new(1)).subscribe()
     }
 }
 
