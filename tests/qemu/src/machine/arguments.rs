@@ -110,12 +110,12 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             add(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", vars.display())]);
             // OVMF would try the version of IP that is not served for a minute before it goes on.
             for (version, is_tried) in [(4, !spec.ipv6), (6, spec.ipv6)] {
-                if spec.http_boot || !is_tried {
+                if spec.http_boot || !spec.netboot || !is_tried {
                     add(&["-fw_cfg", &format!("name=opt/org.tianocore/IPv{version}PXESupport,string=n")]);
                 }
             }
         }
-        Firmware::Bios if spec.direct_kernel.is_none() && spec.medium.is_none() => {
+        Firmware::Bios if spec.netboot && spec.direct_kernel.is_none() && spec.medium.is_none() => {
             let (rom, script) = firmware::rom_script(dir)?;
             add(&["-kernel", &rom.display().to_string(), "-initrd", &script.display().to_string()]);
         }
@@ -161,7 +161,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         // A port without a speed joins no LACP group.
         let speed = if matches!(nic.plug, Plug::Cable(_)) { ",speed=10000,duplex=full" } else { "" };
         let index = match spec.firmware {
-            Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
+            Firmware::Uefi if spec.qemu_orders && spec.netboot => format!(",bootindex={}", boot_index()),
             Firmware::Uefi | Firmware::Bios => String::new(),
         };
         let device = card(nic.card.unwrap_or(spec.card), spec.firmware);

@@ -1,4 +1,4 @@
-//! Disks and a port that are plugged into a machine, or out of it, while it runs.
+//! Disks and a port that are plugged into a machine, or out of it, while it runs; and what its firmware tries at the next start.
 
 use std::time::Duration;
 
@@ -74,6 +74,12 @@ pub fn put_first(machine: &mut Machine, index: usize) {
     for (n, disk) in machine.spec.disks.iter_mut().enumerate() {
         disk.first = n == index;
     }
+}
+
+/// Whether the firmware tries the network, before the disks, as seen from the next power-on. Without it the firmware has no way to
+/// the network at all: one whose disk is empty would go on to it otherwise.
+pub fn set_netboot(machine: &mut Machine, netboot: bool) {
+    machine.spec.netboot = netboot;
 }
 
 /// Plugs one more virtio port into the slot of [`Extra::PortSlot`](super::Extra::PortSlot), and its cable into the network. It stays

@@ -174,6 +174,8 @@ pub struct MachineSpec {
     pub qemu_orders: bool,
     /// Whether the firmware boots from HTTP and not by PXE.
     pub http_boot: bool,
+    /// Whether its firmware tries the network at all, see [`set_netboot`](super::set_netboot).
+    pub netboot: bool,
     /// Whether the firmware boots over IPv6 and not over IPv4; UEFI alone.
     pub ipv6: bool,
     /// The keys of Secure Boot; `None`: the firmware does not know it.
@@ -233,6 +235,7 @@ impl MachineBuilder {
             disks: Vec::new(),
             qemu_orders: true,
             http_boot: false,
+            netboot: true,
             ipv6: false,
             secure_boot: None,
             watchdog: false,
