@@ -23,6 +23,7 @@ mod health;
 mod http_boot;
 mod identity;
 mod imported;
+mod inside;
 mod install;
 mod interrupted;
 mod kept;

@@ -1,7 +1,6 @@
 //! The load on the coordinator until its power is cut, from a separate thread inside the lab's network.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use landfall_api::{Role, TokenIssued, TokenRequest};
 use landfall_lab::{CoordinatorProcess, Network};
 use landfall_session::testing::Booted;
-use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -17,6 +15,7 @@ use tokio::task::JoinSet;
 use super::acks::{Acked, EVENTS_OF_AN_ATTEMPT, Stored};
 use super::agent::{Agent, boot};
 use super::{Dice, guest};
+use crate::e2e::inside::{file_of, in_network, inside};
 use crate::e2e::scene::Scene;
 
 const API: &str = "/apis/landfall.dev/v1alpha1";
@@ -86,8 +85,7 @@ impl Load {
     pub(super) fn start(namespace: &str, site: Site) -> anyhow::Result<Self> {
         let (notes, acks) = mpsc::channel(256);
         let (end, ended) = oneshot::channel();
-        let namespace = Path::new("/run/netns").join(namespace);
-        // A thread is in a namespace alone; the lab's own threads stay where they are.
+        let namespace = file_of(namespace);
         let work = move || {
             let load = async {
                 tokio::select! {
@@ -130,25 +128,14 @@ impl Load {
 /// gives none to a neighbour that is not the machine it names.
 pub(super) async fn boots(scene: &Scene) -> anyhow::Result<Vec<Booted>> {
     let http = format!("http://{}:{}", Network::ADDRESS, CoordinatorProcess::HTTP_PORT);
-    let namespace = Path::new("/run/netns").join(scene.network.namespace().name());
-    let (end, ended) = oneshot::channel();
     let ask = async move {
         let mut boots = Vec::new();
         for n in 0..AGENTS {
             boots.push(boot(&http, &mac(0, n), &guest::https()).await?);
         }
-        anyhow::Ok(boots)
+        Ok(boots)
     };
-    std::thread::Builder::new().name("boots".into()).spawn(move || drop(end.send(inside(&namespace, ask))))?;
-    ended.await?
-}
-
-/// Does work on this thread, which stays in the namespace.
-fn inside<T>(namespace: &Path, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let file = File::open(namespace).with_context(|| namespace.display().to_string())?;
-    setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter {}", namespace.display()))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work)
+    in_network(&scene.network, ask).await
 }
 
 async fn everybody(mut site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
