@@ -49,7 +49,7 @@ cache_dir() {
 # its tests with it.
 prune_cache() {
     local kind stamp old
-    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 artefacts/arm64-packages-:1 artefacts/arm64-images-:2 artefacts/shim-:1 tools/qemu-system-x86_:1 tools/qemu-system-arm_:1; do
+    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 artefacts/arm64-packages-:1 artefacts/arm64-images-:2 artefacts/shim-:1 tools/qemu-system-x86_:1 tools/qemu-system-arm_:1 tools/sushy-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r stamp old; do
             [ "${stamp%.*}" -gt $(($(date +%s) - 7200)) ] || rm -rf --one-file-system "$old"
@@ -320,6 +320,37 @@ arm64_images() {
     directory=$LANDFALL_CACHE/artefacts/arm64-images-$key
     [ -d "$directory" ] || with_lock arm64 _arm64_images "$directory" "$tree"
     used "$directory"
+}
+
+_redfish_server() {
+    local tree=$1 temporary
+    if [ ! -d "$tree" ]; then
+        temporary=$(mktemp -d "$LANDFALL_CACHE/tools/.sushy.XXXXXX")
+        # This runs in a subshell of its own.
+        # shellcheck disable=SC2064
+        trap "rm -rf --one-file-system '$temporary'" EXIT
+        log "installing sushy-tools, the Redfish server of the lab, in $tree"
+        python3 -m venv "$temporary/venv" >&2 || die "cannot make a virtual environment of Python; run scripts/setup --full"
+        "$temporary/venv/bin/pip" install --quiet --disable-pip-version-check --no-input \
+            --requirement "$LANDFALL_ROOT/tests/qemu/redfish/requirements.txt" >&2 || die "pip cannot install sushy-tools; see above"
+        mv -T "$temporary/venv" "$tree"
+        rmdir "$temporary"
+    fi
+    # Pip's own command names the folder that the environment was made in.
+    printf '#!/bin/sh\nexec %q -c "import sys; from sushy_tools.emulator.main import main; sys.exit(main())" "$@"\n' "$tree/bin/python" \
+        >"$LANDFALL_CACHE/tools/bin/.sushy"
+    chmod 755 "$LANDFALL_CACHE/tools/bin/.sushy"
+    mv -T "$LANDFALL_CACHE/tools/bin/.sushy" "$LANDFALL_CACHE/tools/bin/sushy-emulator"
+}
+
+# redfish_server: makes the command sushy-emulator, of the versions in tests/qemu/redfish/requirements.txt.
+redfish_server() {
+    local key tree
+    key=$({ cat "$LANDFALL_ROOT/tests/qemu/redfish/requirements.txt"; python3 --version; } | sha256sum | cut -c1-24)
+    tree=$LANDFALL_CACHE/tools/sushy-$key
+    cache_dir "$LANDFALL_CACHE/tools" "$LANDFALL_CACHE/tools/bin"
+    with_lock sushy _redfish_server "$tree"
+    used "$tree" >/dev/null
 }
 
 # boot_image [PROFILE]: prints the directory with vmlinuz, initramfs.zst and both as landfall.efi, packed from the release agent with the drivers of a

@@ -48,6 +48,7 @@ full_packages() {
 tinyproxy-bin a site's proxy, in the tests of networks
 qemu-system-arm an arm64 machine there
 qemu-efi-aarch64 UEFI firmware for it
+python3-venv a folder of its own for sushy-tools, the machines' Redfish server
 LIST
 }
 

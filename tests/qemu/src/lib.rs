@@ -30,6 +30,7 @@ mod machine;
 mod network;
 mod process;
 mod qmp;
+mod redfish;
 mod registry;
 mod sweep;
 
@@ -50,5 +51,6 @@ pub use machine::{
 pub use network::{Namespace, Network};
 pub use process::Process;
 pub use qmp::{Qmp, wait_event};
+pub use redfish::Redfish;
 pub use registry::{Registry, RegistryStorage};
 pub use sweep::sweep;
