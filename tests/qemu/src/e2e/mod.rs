@@ -5,6 +5,7 @@ mod bonded;
 mod boot_order;
 mod boot_own_disk;
 mod broken_image;
+mod by_bmc;
 mod by_proxy;
 mod clock;
 mod configured;
@@ -175,6 +176,8 @@ const TESTS: &[Test] = tests! {
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "o" a_hanging_kernel_is_restarted_by_the_watchdog_and_installs full interrupted::kernel_hung;
     "o" bios_the_screen_shows_the_write_and_the_keyboard_restarts_it full interrupted::restarted_at_the_keyboard;
+    "o" bios_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Bios);
+    "o" uefi_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Uefi);
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
