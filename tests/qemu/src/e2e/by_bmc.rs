@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use landfall_lab::{Firmware, Machine, Redfish, wait_event};
+use landfall_lab::{Firmware, Machine, Mark, Redfish, wait_event};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -28,9 +28,19 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     let hold = json!([{ "name": "wait", "hold": { "message": "until its power was cut" } }]);
     scene.actions("look", hold).await?;
     scene.run(&machine, "look").await?;
-    let bmc = Redfish::start(vec![machine], &scene.network, &scene.context.dir).await?;
-    let bmc = Bmc { scene: &scene, redfish: &bmc };
-    ensure!(bmc.is("Off", "Hdd").await? && !bmc.redfish.machine(0).await.is_on(), "it is on from the start");
+    let empty = scene.described(scene.ordinary("empty").firmware(firmware)).await?;
+    let (of_empty, its_mac) = (empty.serial().clone(), empty.mac().to_owned());
+    let redfish = Redfish::start(vec![machine, empty], &scene.network, &scene.context.dir).await?;
+    let [bmc, other] = [0, 1].map(|index| Bmc { scene: &scene, redfish: &redfish, index });
+    ensure!(bmc.is("Off", "Hdd").await? && !redfish.machine(0).await.is_on(), "it is on from the start");
+
+    // Not even an empty disk leads to the network.
+    other.reset("On", true).await?;
+    let without = if firmware == Firmware::Bios { "No bootable device" } else { "UEFI Interactive Shell" };
+    of_empty.wait_for(Mark::default(), without, scene.limit(BOOT)).await?;
+    other.reset("ForceOff", false).await?;
+    let asked = scene.has_logged(Mark::default(), &["service=dhcp", &its_mac]);
+    ensure!(!asked && bmc.is("Off", "Hdd").await?, "it asked the network, or the other machine was switched");
 
     // The override counts for one start, from power-off.
     bmc.boot("Pxe", "Once").await?;
@@ -39,7 +49,7 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     let first = bmc.session_after(0).await?;
     ensure!(bmc.is("On", "Hdd").await?, "the override is still there");
 
-    let pid = bmc.redfish.machine(0).await.pid().context("a machine that is on has no QEMU")?;
+    let pid = redfish.machine(0).await.pid().context("a machine that is on has no QEMU")?;
     bmc.reset("ForceOff", false).await?;
     ensure!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "QEMU outlived the end of its power");
 
@@ -47,17 +57,17 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     let (asked, console) = (scene.coordinator.log().mark(), serial.mark());
     bmc.reset("On", true).await?;
     serial.wait_for(console, BOOTED, scene.limit(INSTALL)).await?;
-    ensure!(!scene.has_logged(asked, &["service=dhcp", "/boot/"]), "the firmware asked the network");
+    ensure!(!scene.has_logged(asked, &["service=tftp"]), "the firmware asked the network");
     ensure!(!scene.has_logged(asked, &["service=http", "/boot/"]), "the firmware asked the network");
 
     // The installed system does not listen to the power button.
-    let mut events = bmc.redfish.machine(0).await.qmp().context("it is off")?.events();
+    let mut events = redfish.machine(0).await.qmp().context("it is off")?.events();
     bmc.post("GracefulShutdown").await?;
     wait_event(&mut events, "POWERDOWN", SWITCHED).await?;
     ensure!(bmc.is("On", "Hdd").await?, "a machine that runs reads Off");
     // A restart by the system itself is a start: it consumes the override too.
     bmc.boot("Pxe", "Once").await?;
-    bmc.redfish.machine(0).await.type_line("reboot -f").await?;
+    redfish.machine(0).await.type_line("reboot -f").await?;
     bmc.session_after(first).await?;
     ensure!(bmc.is("On", "Hdd").await?, "the override is still there");
 
@@ -67,8 +77,8 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     serial.wait_for(console, BOOTED, scene.limit(INSTALL)).await?;
     ensure!(!scene.has_logged(asked, &["service=http", "/boot/"]), "the override counted for two starts");
 
-    bmc.redfish.machine(0).await.type_line("poweroff -f").await?;
-    bmc.redfish.wait_power(0, false, scene.limit(BOOT)).await?;
+    redfish.machine(0).await.type_line("poweroff -f").await?;
+    redfish.wait_power(0, false, scene.limit(BOOT)).await?;
     ensure!(bmc.is("Off", "Hdd").await?, "a machine that turned itself off reads On");
     Ok(())
 }
@@ -85,19 +95,18 @@ async fn write_image(scene: &Scene, machine: &Machine) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(work).await?
 }
 
-/// The one machine's BMC, as a client in the network sees it.
+/// A machine's BMC, as a client in the network sees it.
 struct Bmc<'a> {
     scene: &'a Scene,
     redfish: &'a Redfish,
+    index: usize,
 }
 
 impl Bmc<'_> {
     /// Whether it reads this power state, and this boot device for the next start.
     async fn is(&self, power: &str, boot: &str) -> anyhow::Result<bool> {
         let system = self.ask(Method::GET, "", Value::Null).await?;
-        let found = (&system["PowerState"], &system["Boot"]["BootSourceOverrideTarget"]);
-        tracing::debug!(?found, power, boot, "the machine as its BMC reads it");
-        Ok(found == (&json!(power), &json!(boot)))
+        Ok(system["PowerState"] == power && system["Boot"]["BootSourceOverrideTarget"] == boot)
     }
 
     /// Overrides the boot device.
@@ -114,7 +123,7 @@ impl Bmc<'_> {
     /// The same, until the machine is on or off.
     async fn reset(&self, kind: &str, on: bool) -> anyhow::Result<()> {
         self.post(kind).await?;
-        Ok(self.redfish.wait_power(0, on, SWITCHED).await?)
+        Ok(self.redfish.wait_power(self.index, on, SWITCHED).await?)
     }
 
     /// Waits until the agent has enrolled anew, in a session later than this; the session's number.
@@ -126,7 +135,7 @@ impl Bmc<'_> {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Value) -> anyhow::Result<Value> {
-        let url = format!("{}{path}", self.redfish.url(0));
+        let url = format!("{}{path}", self.redfish.url(self.index));
         let request = async move {
             let client = reqwest::Client::builder().no_proxy().timeout(REQUEST).build()?;
             let request = client.request(method, &url).basic_auth(Redfish::USERNAME, Some(Redfish::PASSWORD));

@@ -21,6 +21,8 @@ use crate::{Firmware, LabError, Log, Machine, Mark, Network, Process};
 
 /// How long the server may take to start: Python reads some hundred files.
 const START_LIMIT: Duration = Duration::from_secs(120);
+/// How long the driver may take to ask; one question is answered after another.
+const QUESTION_LIMIT: Duration = Duration::from_secs(10);
 /// What turns the server's own driver into the lab's.
 const DRIVER: &str = include_str!("../../redfish/driver.py");
 /// [`Redfish::PASSWORD`] as bcrypt, the only digest that the server takes, of the least cost: it is computed at each request.
@@ -114,8 +116,9 @@ fn configuration(machines: &[Machine], socket: &Path, dir: &Path) -> Result<Stri
 /// Answers the driver's questions, one a connection.
 async fn answer(listener: UnixListener, systems: Arc<Vec<System>>, log: Log) {
     while let Ok((stream, _)) = listener.accept().await {
+        let answered = tokio::time::timeout(QUESTION_LIMIT, answer_one(stream, &systems, &log)).await;
         // The driver gives up by itself, and its client sees an error.
-        if let Err(error) = answer_one(stream, &systems, &log).await {
+        if let Err(error) = answered.unwrap_or_else(|late| Err(late.into())) {
             log.append(format!("lab: no answer to the driver: {error}\n").as_bytes());
         }
     }
@@ -135,9 +138,10 @@ async fn answer_one(mut stream: UnixStream, systems: &[System], log: &Log) -> st
         }
         .map(|()| system.read()),
     };
-    if question.as_object().is_some_and(|question| question.len() > 1) {
-        log.append(format!("lab: {question} was answered {answer:?}\n").as_bytes());
-    }
     let answer = answer.unwrap_or_else(|refused| json!({ "refused": refused }));
+    // Reads are without number.
+    if question.as_object().is_some_and(|question| question.len() > 1) {
+        log.append(format!("lab: {question} was answered {answer}\n").as_bytes());
+    }
     stream.write_all(format!("{answer}\n").as_bytes()).await
 }

@@ -120,15 +120,25 @@ impl System {
 
     /// What the next start, or each, begins with.
     pub(super) fn override_boot(&self, target: &str, enabled: &str) -> Result<(), String> {
-        let network = match (target, enabled) {
-            (_, "Disabled") | ("None" | "Hdd", _) => None,
-            ("Pxe", "Once") => Some(Starts::Once),
-            ("Pxe", "Continuous") => Some(Starts::Continuous),
-            _ => return Err(format!("this machine cannot boot from {target}, {enabled}")),
-        };
+        let network = network(target, enabled)?;
         self.state.send_modify(|state| state.network = network);
         Ok(())
     }
+}
+
+/// For how many starts an override, in Redfish's words, puts the network first. Without one the machine starts from its disks.
+fn network(target: &str, enabled: &str) -> Result<Option<Starts>, String> {
+    match (target, enabled) {
+        (_, "Disabled") | ("None" | "Hdd", _) => Ok(None),
+        ("Pxe", "Once") => Ok(Some(Starts::Once)),
+        ("Pxe", "Continuous") => Ok(Some(Starts::Continuous)),
+        _ => Err(format!("this machine cannot boot from {target}, {enabled}")),
+    }
+}
+
+/// What is left of an override.
+fn after_a_start(network: Option<Starts>) -> Option<Starts> {
+    network.filter(|starts| *starts == Starts::Continuous)
 }
 
 /// What works a machine's switch.
@@ -193,7 +203,7 @@ impl Switch {
         let started = started.await;
         self.state.send_modify(|state| {
             state.on = started.is_ok();
-            state.network = state.network.filter(|starts| *starts == Starts::Continuous);
+            state.network = after_a_start(state.network);
         });
         started
     }
@@ -232,4 +242,33 @@ async fn end(events: &mut Option<broadcast::Receiver<Value>>) -> End {
 
 fn gone(name: &str) -> LabError {
     LabError::Qmp { command: "power".into(), message: format!("QEMU of {name} is gone") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_once_is_gone_after_one_start() {
+        let left = |enabled| network("Pxe", enabled).map(after_a_start);
+        assert_eq!((left("Once"), left("Continuous")), (Ok(None), Ok(Some(Starts::Continuous))));
+        assert_eq!((left("Disabled"), network("Hdd", "Once")), (Ok(None), Ok(None)));
+        assert!(network("Cd", "Once").is_err());
+    }
+
+    #[tokio::test]
+    async fn only_a_reset_is_followed_by_a_start() {
+        let shutdown = |reason: &str| json!({ "event": "SHUTDOWN", "data": { "reason": reason } });
+        for (reason, wanted) in
+            [("guest-reset", End::Reset), ("host-qmp-system-reset", End::Reset), ("guest-shutdown", End::Off)]
+        {
+            let sender = broadcast::Sender::new(8);
+            let mut events = Some(sender.subscribe());
+            sender.send(json!({ "event": "POWERDOWN" })).unwrap();
+            sender.send(shutdown(reason)).unwrap();
+            assert_eq!(end(&mut events).await, wanted, "{reason}");
+            drop(sender);
+            assert_eq!(end(&mut events).await, End::Off, "QEMU that dies is off");
+        }
+    }
 }
