@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use landfall_lab::{Firmware, Machine, Mark, Redfish, wait_event};
+use landfall_api::{BootWay, WorkflowPhase};
+use landfall_lab::{Firmware, Machine, Mark, Network, Redfish, wait_event};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::inside::in_network;
-use super::scene::{BOOT, BOOTED, INSTALL, Scene};
+use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 use super::tools::{run, text};
 
 /// One request, on any host.
@@ -80,6 +81,56 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     redfish.machine(0).await.type_line("poweroff -f").await?;
     redfish.wait_power(0, false, scene.limit(BOOT)).await?;
     ensure!(bmc.is("Off", "Hdd").await?, "a machine that turned itself off reads On");
+    Ok(())
+}
+
+/// All that a person does is to request the workflow: the coordinator switches the machine on, and later off and on again.
+pub(super) async fn provisions(context: Context, firmware: Firmware) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    scene.template(&scene.image_url()).await?;
+    let machine = scene.ordinary("m1").firmware(firmware);
+    let machine = machine.build(&scene.network, &scene.context.dir, scene.context.accel)?;
+    let (spec, serial) = (machine.spec().clone(), machine.serial().clone());
+    let redfish = Redfish::start(vec![machine], &scene.network, &scene.context.dir).await?;
+
+    // A password that is wrong at first.
+    let secret = |password: &str| json!({ "data": { "username": Redfish::USERNAME, "password": password }, "bmcs": [format!("http://{}", Network::ADDRESS)] });
+    scene.apply("Secret", "bmc", secret("wrong")).await?;
+    let bmc = json!({ "address": format!("redfish+{}", redfish.url(0)), "credentials": "bmc" });
+    let identity = json!({ "macs": [spec.nics[0].mac], "smbiosUuid": spec.uuid, "serial": spec.serial });
+    scene.apply("Machine", "m1", json!({ "identity": identity, "bmc": bmc })).await?;
+    let workflow = scene.coordinator.api().provision("m1", "install", false).await?;
+    let of = |kind: &str, machine: &landfall_api::Machine| {
+        let conditions = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().find(|c| c.kind == kind).map(|c| c.reason.to_string())
+    };
+    let refused =
+        |machine: &landfall_api::Machine| of("BMCAuthenticated", machine).is_some_and(|r| r == "AccountRefused");
+    let api = scene.coordinator.api();
+    api.wait_machine("m1", "the refusal of the account", SWITCHED, refused).await?;
+    scene.apply("Secret", "bmc", secret(Redfish::PASSWORD)).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    serial.wait_for(Mark::default(), BOOTED, scene.limit(INSTALL)).await?;
+    require_installed(&*redfish.machine(0).await, &workflow)?;
+    let of_m1 = |machine: &landfall_api::Machine| machine.status.as_ref().and_then(|status| status.bmc.clone());
+    let attempts = |machine: &landfall_api::Machine| of_m1(machine).map(|bmc| bmc.attempts).unwrap_or_default();
+    let ended =
+        |machine: &landfall_api::Machine| attempts(machine).last().is_some_and(|attempt| attempt.ended.is_some());
+    let machine = api.wait_machine("m1", "the end of the attempt", SWITCHED, ended).await?;
+    let found = attempts(&machine);
+    let one = found.len() == 1 && found[0].way == BootWay::PxeOnce && found[0].failure.is_none();
+    ensure!(one, "it was started in another way: {found:?}");
+    ensure!(of("PowerKnown", &machine).is_some_and(|reason| reason == "Reported"), "its power is not known");
+
+    // It runs, and its system does not listen to the power button: its power is cut after a while.
+    let pid = redfish.machine(0).await.pid().context("a machine that is on has no QEMU")?;
+    let again = api.provision("m1", "install", true).await?;
+    let again = scene.wait_end(&again, WorkflowPhase::Succeeded).await?;
+    require_installed(&*redfish.machine(0).await, &again)?;
+    ensure!(redfish.machine(0).await.pid() != Some(pid), "it was not restarted");
+    let found = attempts(&api.wait_machine("m1", "the end of the attempt", SWITCHED, ended).await?);
+    let cut = found.len() == 1 && found[0].shutdown_at.is_some() && found[0].off_at.is_some();
+    ensure!(cut, "its system was not asked before its power was cut: {found:?}");
     Ok(())
 }
 
