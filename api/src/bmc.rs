@@ -23,7 +23,7 @@ pub const BMC_PASSWORD: &str = "password";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BmcSpec {
     /// Where it is: `redfish+https://HOST`, with the path of the computer's system behind it where the BMC has several, such as
-    /// `redfish+https://192.0.2.7/redfish/v1/Systems/1`.
+    /// `redfish+https://192.0.2.7/redfish/v1/Systems/1`; or `ipmi://HOST` for a BMC without Redfish.
     pub address: BmcAddress,
     /// The Secret with the account: its values `username` and `password`. Its `spec.bmcs` must name the BMC's host.
     pub credentials: String,

@@ -219,7 +219,7 @@ open_words! {
         Idle,
         /// There is time left.
         InTime,
-        /// The BMC's answer is not Redfish, or lacks what is needed.
+        /// The BMC's answer is neither Redfish nor IPMI, or lacks what is needed.
         InvalidAnswer,
         /// Installed; the template requires no phone-home.
         Installed,

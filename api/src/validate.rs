@@ -218,13 +218,18 @@ fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
         let hint = "write sha256: and the 64 hexadecimal digits that the condition BMCReachable shows";
         issues.push(Issue::new("spec.bmc.certificate", "a certificate is named by its SHA-256 digest", hint));
     }
-    if spec.address.protocol() == BmcProtocol::PlainRedfish {
+    let without = match spec.address.protocol() {
+        BmcProtocol::Redfish => None,
+        BmcProtocol::PlainRedfish => Some("redfish+http:// has no certificate"),
+        BmcProtocol::Ipmi => Some("ipmi:// has no certificate"),
+    };
+    if let Some(message) = without {
         let hint = "remove it, or write redfish+https://";
         for (named, field) in
             [(spec.certificate.is_some(), "certificate"), (!spec.ca_certificates.is_empty(), "caCertificates")]
         {
             if named {
-                issues.push(Issue::new(join("spec.bmc", field), "redfish+http:// has no certificate", hint));
+                issues.push(Issue::new(join("spec.bmc", field), message, hint));
             }
         }
     }

@@ -8,18 +8,42 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// How a BMC is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BmcProtocol {
     /// Redfish over HTTPS; port 443 where none is stated.
     Redfish,
     /// Redfish over HTTP, which shows the password to the network: for labs. Port 80 where none is stated.
     PlainRedfish,
+    /// IPMI 2.0 over LAN (RMCP+), over UDP; port 623 where none is stated.
+    Ipmi,
 }
 
-/// A BMC's address, such as `redfish+https://192.0.2.7`.
+impl BmcProtocol {
+    const ALL: [Self; 3] = [Self::Redfish, Self::PlainRedfish, Self::Ipmi];
+
+    /// The port where none is stated.
+    const fn port(self) -> u16 {
+        match self {
+            Self::Redfish => 443,
+            Self::PlainRedfish => 80,
+            Self::Ipmi => 623,
+        }
+    }
+
+    /// What an address begins with, and what its URL does.
+    const fn schemes(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Redfish => ("redfish+https", "https"),
+            Self::PlainRedfish => ("redfish+http", "http"),
+            Self::Ipmi => ("ipmi", "ipmi"),
+        }
+    }
+}
+
+/// A BMC's address, such as `redfish+https://192.0.2.7` or `ipmi://192.0.2.7`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BmcAddress {
-    plain: bool,
+    protocol: BmcProtocol,
     /// A name or an address; one of IPv6 without its brackets.
     host: String,
     port: Option<u16>,
@@ -36,18 +60,23 @@ pub struct BmcAddressError {
     hint: &'static str,
 }
 
-const FORMS: &str =
-    "write redfish+https://HOST, or redfish+https://HOST/redfish/v1/Systems/ID where the BMC has several systems";
+const FORMS: &str = "write redfish+https://HOST, or redfish+https://HOST/redfish/v1/Systems/ID where the BMC has several systems; \
+    or ipmi://HOST for one without Redfish";
 
 impl BmcAddress {
     /// How it is spoken to.
     pub const fn protocol(&self) -> BmcProtocol {
-        if self.plain { BmcProtocol::PlainRedfish } else { BmcProtocol::Redfish }
+        self.protocol
     }
 
     /// The host: a name or an address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The port, where one is stated.
+    pub const fn port(&self) -> Option<u16> {
+        self.port
     }
 
     /// The path of the computer's system; empty if the BMC is to have one alone.
@@ -57,8 +86,7 @@ impl BmcAddress {
 
     /// The URL of the BMC, without a path.
     pub fn base(&self) -> String {
-        let scheme = if self.plain { "http" } else { "https" };
-        format!("{scheme}://{}", self.authority())
+        format!("{}://{}", self.protocol.schemes().1, self.authority())
     }
 
     fn authority(&self) -> String {
@@ -72,7 +100,7 @@ impl BmcAddress {
 
 impl fmt::Display for BmcAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "redfish+{}{}", self.base(), self.path)
+        write!(f, "{}://{}{}", self.protocol.schemes().0, self.authority(), self.path)
     }
 }
 
@@ -87,23 +115,23 @@ impl FromStr for BmcAddress {
             let hint = "name the account in a Secret (spec.bmc.credentials); addresses are logged and shown";
             return Err(BmcAddressError { shown: format!("{scheme}://…"), hint });
         }
-        let plain = match scheme {
-            "redfish+https" => false,
-            "redfish+http" => true,
-            _ => return Err(bad(FORMS)),
-        };
+        let known = BmcProtocol::ALL.into_iter().find(|protocol| protocol.schemes().0 == scheme);
+        let protocol = known.ok_or_else(|| bad(FORMS))?;
         let path = rest.get(authority.len()..).unwrap_or_default().trim_end_matches('/');
         if !path.bytes().all(|b| b.is_ascii_graphic()) || path.contains(['?', '#', '"', '\\', '<', '>']) {
             return Err(bad("the path may have no spaces, queries and fragments"));
         }
+        if protocol == BmcProtocol::Ipmi && !path.is_empty() {
+            return Err(bad("an address of IPMI has no path; write ipmi://HOST or ipmi://HOST:PORT"));
+        }
         let (host, port) = split_port(authority).ok_or_else(|| bad(FORMS))?;
         // Two spellings of one port are one BMC.
-        let port = port.filter(|port| *port != if plain { 80 } else { 443 });
+        let port = port.filter(|port| *port != protocol.port());
         let host = host.to_ascii_lowercase();
         if !is_host(&host) {
             return Err(bad("write a host's name, an IPv4 address, or an IPv6 address in brackets"));
         }
-        Ok(Self { plain, host, port, path: path.to_owned() })
+        Ok(Self { protocol, host, port, path: path.to_owned() })
     }
 }
 
@@ -144,7 +172,7 @@ pub fn is_bmc_place(place: &str) -> bool {
 /// Whether that place has the BMC, as its host is written: a name is not looked up, so that who answers for the name cannot widen
 /// it.
 pub fn place_has(place: &str, bmc: &BmcAddress) -> bool {
-    let place = match (place.strip_prefix(PLAIN), bmc.plain) {
+    let place = match (place.strip_prefix(PLAIN), bmc.protocol == BmcProtocol::PlainRedfish) {
         (Some(place), true) => place,
         (None, false) => place,
         _ => return false,
@@ -178,7 +206,7 @@ impl JsonSchema for BmcAddress {
         "BmcAddress".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^redfish\\+https?://", "description": "The address of a BMC" })
+        json_schema!({ "type": "string", "pattern": "^(redfish\\+https?|ipmi)://", "description": "The address of a BMC" })
     }
 }
 
@@ -193,6 +221,8 @@ mod tests {
             ("redfish+https://BMC-1.example/", "bmc-1.example", "https://bmc-1.example", ""),
             ("redfish+http://h:8000/redfish/v1/Systems/a", "h", "http://h:8000", "/redfish/v1/Systems/a"),
             ("redfish+https://[2001:db8::7]:8443/x/", "2001:db8::7", "https://[2001:db8::7]:8443", "/x"),
+            ("ipmi://192.0.2.7", "192.0.2.7", "ipmi://192.0.2.7", ""),
+            ("ipmi://[2001:db8::7]:6230/", "2001:db8::7", "ipmi://[2001:db8::7]:6230", ""),
         ] {
             let address: BmcAddress = text.parse().unwrap();
             assert_eq!((address.host(), address.base().as_str(), address.path()), (host, base, path), "{text}");
@@ -203,9 +233,10 @@ mod tests {
     #[test]
     fn a_bad_address_is_refused_without_its_password() {
         for bad in [
-            "", "192.0.2.7", "https://192.0.2.7", "ipmi://192.0.2.7", "redfish+https://", "redfish+https:///x",
-            "redfish+https://h:0", "redfish+https://h:x", "redfish+https://2001:db8::7", "redfish+https://[h]",
-            "redfish+https://[::1]x", "redfish+https://h/a b", "redfish+https://h/?a", "redfish+https://a..b",
+            "", "192.0.2.7", "https://192.0.2.7", "ipmi://192.0.2.7/redfish/v1", "ipmi://", "redfish+https://",
+            "redfish+https:///x", "redfish+https://h:0", "redfish+https://h:x", "redfish+https://2001:db8::7",
+            "redfish+https://[h]", "redfish+https://[::1]x", "redfish+https://h/a b", "redfish+https://h/?a",
+            "redfish+https://a..b",
         ] {
             assert!(bad.parse::<BmcAddress>().is_err(), "{bad}");
         }

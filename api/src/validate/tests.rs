@@ -135,3 +135,19 @@ fn a_machines_network_is_checked_as_a_whole() {
         assert_eq!(machine(network).unwrap_err().subject, at);
     }
 }
+
+#[test]
+fn a_bmc_without_tls_has_no_certificate() {
+    let of = |address: &str| {
+        let bmc = json!({"address": address, "credentials": "bmc", "certificate": format!("sha256:{}", "ab".repeat(32)),
+            "caCertificates": ["-----BEGIN CERTIFICATE-----"]});
+        let machine = json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}, "bmc": bmc}});
+        let issues = Document::from_value(machine).unwrap().issues();
+        issues.into_iter().map(|issue| issue.path).collect::<Vec<_>>()
+    };
+    assert!(of("redfish+https://192.0.2.7").is_empty());
+    for address in ["redfish+http://192.0.2.7", "ipmi://192.0.2.7"] {
+        assert_eq!(of(address), ["spec.bmc.certificate", "spec.bmc.caCertificates"], "{address}");
+    }
+}

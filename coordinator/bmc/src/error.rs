@@ -2,18 +2,6 @@
 
 use landfall_api::Digest;
 
-impl BmcError {
-    /// Whether the same request may succeed later: the BMC is busy, or starts, or does not answer.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            // 409, 412, 423 and 429: busy, changed, locked, too many requests.
-            Self::Failed { status, .. } => *status >= 500 || matches!(status, 408 | 409 | 412 | 423 | 425 | 429),
-            Self::Unreachable { .. } | Self::SessionEnded { .. } | Self::Invalid { .. } => true,
-            _ => false,
-        }
-    }
-}
-
 /// What went wrong, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BmcError {
@@ -47,12 +35,14 @@ pub enum BmcError {
         url: String,
     },
     /// It refuses the account.
-    #[error("{url} refuses the account \"{username}\"; correct the Secret, and it is tried again at once")]
+    #[error("{url} refuses the account \"{username}\"{said}; correct the Secret, and it is tried again at once")]
     Refused {
         /// Where.
         url: String,
         /// The account.
         username: String,
+        /// What is wrong with it, after a colon; or nothing.
+        said: String,
     },
     /// The account may not do that.
     #[error(
@@ -66,7 +56,7 @@ pub enum BmcError {
         /// What the BMC says, after a colon; or nothing.
         said: String,
     },
-    /// An answer is not what Redfish says.
+    /// An answer is not what Redfish or IPMI says.
     #[error("the answer of {url} is invalid: {what}")]
     Invalid {
         /// Where.
@@ -92,7 +82,19 @@ pub enum BmcError {
         /// What is read.
         read: String,
     },
-    /// It answered with an error.
+    /// It answered with an error of IPMI.
+    #[error("{url} answered {request} with {code:#04x}{said}")]
+    Answered {
+        /// Where.
+        url: String,
+        /// The request.
+        request: &'static str,
+        /// The completion code, or the status of a login.
+        code: u8,
+        /// What it means, after a colon; or nothing.
+        said: &'static str,
+    },
+    /// It answered with an error of HTTP.
     #[error("{url} answered {status}{said}")]
     Failed {
         /// Where.
@@ -102,4 +104,18 @@ pub enum BmcError {
         /// What the BMC says, after a colon; or nothing.
         said: String,
     },
+}
+
+impl BmcError {
+    /// Whether the same request may succeed later: the BMC is busy, or starts, or does not answer.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            // 409, 412, 423 and 429: busy, changed, locked, too many requests.
+            Self::Failed { status, .. } => *status >= 500 || matches!(status, 408 | 409 | 412 | 423 | 425 | 429),
+            // IPMI 2.0, table 5-2: busy, timed out, lost arbitration, cannot answer now, not in the present state.
+            Self::Answered { code, .. } => matches!(code, 0xc0 | 0xc3 | 0xce | 0xd2 | 0xd5),
+            Self::Unreachable { .. } | Self::SessionEnded { .. } | Self::Invalid { .. } => true,
+            _ => false,
+        }
+    }
 }

@@ -5,11 +5,12 @@
 //! Logins are never repeated after a refusal: the caller counts them, so that no account is locked out.
 
 mod error;
+mod ipmi;
 mod redfish;
 mod tls;
 
 use async_trait::async_trait;
-use landfall_api::{BmcSpec, BmcSystem, PowerState};
+use landfall_api::{BmcProtocol, BmcSpec, BmcSystem, PowerState};
 
 pub use error::BmcError;
 
@@ -108,5 +109,8 @@ pub trait Bmc: Send + Sync {
 /// # Errors
 /// [`BmcError`]; `Refused`: the account is wrong, and asking again with it may lock it out.
 pub async fn connect(spec: &BmcSpec, account: Account) -> Result<Box<dyn Bmc>, BmcError> {
-    Ok(Box::new(redfish::Redfish::connect(spec, account).await?))
+    Ok(match spec.address.protocol() {
+        BmcProtocol::Redfish | BmcProtocol::PlainRedfish => Box::new(redfish::Redfish::connect(spec, account).await?),
+        BmcProtocol::Ipmi => Box::new(ipmi::Ipmi::connect(spec, account).await?),
+    })
 }

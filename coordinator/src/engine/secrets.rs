@@ -158,7 +158,9 @@ impl Vault {
             )
             .at(&at)
             .hint(match spec.address.protocol() {
-                BmcProtocol::Redfish => format!("add {host}, or a network or domain with it, to its spec.bmcs"),
+                BmcProtocol::Redfish | BmcProtocol::Ipmi => {
+                    format!("add {host}, or a network or domain with it, to its spec.bmcs")
+                }
                 BmcProtocol::PlainRedfish => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
             }));
         }

@@ -34,9 +34,14 @@ impl Accounts {
         if !self.is_locked && username == USERNAME && password == self.password {
             return true;
         }
+        self.fails(quirks);
+        false
+    }
+
+    /// Counts a failed login.
+    pub(crate) fn fails(&mut self, quirks: &Quirks) {
         self.failed += 1;
         self.is_locked |= quirks.lockout_after.is_some_and(|most| self.failed >= most);
-        false
     }
 
     /// Opens a session: its token.

@@ -1,23 +1,25 @@
-//! A BMC for tests: Redfish over HTTP or HTTPS, with one switch for each complaint about real ones.
+//! A BMC for tests: Redfish over HTTP or HTTPS, or IPMI 2.0 over LAN, with one switch for each complaint about real ones.
 //!
 //! What a client did is counted here, so that a test asserts what a BMC would see: failed logins, open sessions, starts.
 
 mod auth;
 mod computer;
+mod ipmi;
 mod quirks;
 mod routes;
 mod server;
+mod shared;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use auth::Accounts;
 pub use computer::{Computer, Start};
 pub use quirks::{EntityTags, Quirks};
+
+use shared::Shared;
 
 /// The account that it accepts at first.
 pub const USERNAME: &str = "landfall";
@@ -33,26 +35,8 @@ pub struct State {
     pub accounts: Accounts,
     /// The computer.
     pub computer: Computer,
-    /// Requests so far, each as method and path.
+    /// Requests so far: each as method and path, or as a payload's type and a command with its data.
     pub requests: Vec<String>,
-}
-
-/// What the handlers share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    state: Arc<Mutex<State>>,
-    changed: watch::Sender<u64>,
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked over it has failed already.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn notify(&self) {
-        self.changed.send_modify(|count| *count += 1);
-    }
 }
 
 /// A BMC that runs until it is dropped.
@@ -74,9 +58,15 @@ impl BmcSim {
         Self::serve(quirks, Some(server::Identity::generate())).await
     }
 
+    /// Starts one on IPMI 2.0 over LAN.
+    pub async fn start_ipmi(quirks: Quirks) -> Self {
+        let shared = Shared::new(quirks);
+        let (port, task) = ipmi::spawn(shared.clone()).await;
+        Self { shared, address: format!("ipmi://127.0.0.1:{port}"), fingerprint: None, task }
+    }
+
     async fn serve(quirks: Quirks, identity: Option<server::Identity>) -> Self {
-        let state = State { quirks, ..State::default() };
-        let shared = Shared { state: Arc::new(Mutex::new(state)), changed: watch::Sender::default() };
+        let shared = Shared::new(quirks);
         let (fingerprint, scheme) =
             (identity.as_ref().map(server::Identity::fingerprint), identity.as_ref().map_or("http", |_| "https"));
         let down = shared.clone();

@@ -64,4 +64,18 @@ pub struct Quirks {
     pub ignores_shutdown: bool,
     /// It reports that it switches on, and does not.
     pub stays_off: bool,
+    /// IPMI: the cipher suites; empty: 3 and 17.
+    pub suites: Vec<u8>,
+    /// IPMI: a login with another suite is not answered.
+    pub ignores_suites: bool,
+    /// IPMI: the first, third, fifth … packet of each kind is lost.
+    pub drops_packets: bool,
+    /// IPMI: every answer is sent twice.
+    pub answers_twice: bool,
+    /// IPMI: before every answer comes the one before.
+    pub repeats_old: bool,
+    /// IPMI: what changes something is only for administrators.
+    pub wants_administrator: bool,
+    /// IPMI: the account may not be an administrator.
+    pub is_operator: bool,
 }

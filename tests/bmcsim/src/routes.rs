@@ -8,8 +8,9 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use crate::State;
 use crate::quirks::EntityTags;
-use crate::{Shared, State};
+use crate::shared::Shared;
 
 const ROOT: &str = "/redfish/v1";
 /// More than a client should take.

@@ -266,7 +266,7 @@ impl Client {
     }
 
     fn refused(&self, path: &str) -> BmcError {
-        BmcError::Refused { url: self.url(path), username: self.account.username.clone() }
+        BmcError::Refused { url: self.url(path), username: self.account.username.clone(), said: String::new() }
     }
 
     fn failed(&self, path: &str, status: StatusCode, body: &Value) -> BmcError {

@@ -14,6 +14,7 @@ pub(super) fn contact(error: &BmcError) -> Contact {
         BmcError::Invalid { .. }
         | BmcError::Unsupported { .. }
         | BmcError::NotKept { .. }
+        | BmcError::Answered { .. }
         | BmcError::Failed { .. } => Contact::Invalid(said),
     }
 }

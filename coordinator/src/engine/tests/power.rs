@@ -15,7 +15,7 @@ fn with_bmc(name: &str, mac: &str, sim: &BmcSim) -> serde_json::Value {
 
 fn secret(password: &str) -> serde_json::Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "bmc"},
-        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["http://127.0.0.0/8"]}})
+        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8", "http://127.0.0.0/8"]}})
 }
 
 /// A world whose machine `m1` has that BMC.
@@ -74,6 +74,27 @@ async fn a_machine_that_is_off_is_started_for_its_workflow() {
     world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     looks(&world, &mut driver, 3).await;
     assert_eq!((sim.seen().computer.cuts, sim.seen().accounts.opened), (0, 1));
+}
+
+#[tokio::test]
+async fn a_machine_is_started_over_ipmi_for_its_workflow() {
+    let sim = BmcSim::start_ipmi(Quirks { lockout_after: Some(1), ..Quirks::default() }).await;
+    let world = world(&sim, "wrong").await;
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    assert_eq!(world.condition("BMCAuthenticated").await.unwrap(), (ConditionStatus::False, "AccountRefused".into()));
+    world.apply(secret(PASSWORD)).await.unwrap();
+    world.provision(false).await.unwrap();
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(world.condition("PowerKnown").await.unwrap().0, ConditionStatus::True);
+    let seen = sim.seen();
+    assert_eq!((seen.accounts.failed, seen.accounts.opened), (0, 1));
+    assert_eq!(seen.computer.starts.iter().map(|start| start.from.as_str()).collect::<Vec<_>>(), ["Pxe"]);
+    world.enroll(b"key").await.unwrap();
+    let _agent = world.connect(hello("b1", "D1", vec![])).await;
+    looks(&world, &mut driver, 3).await;
+    let bmc = world.machine().await.status.unwrap().bmc.unwrap();
+    assert_eq!((bmc.worked, bmc.system.unwrap().serial), (Some(BootWay::PxeOnce), "ACME-1".into()));
 }
 
 #[tokio::test]

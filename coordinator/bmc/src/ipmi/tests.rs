@@ -1,0 +1,75 @@
+//! What a broken or hostile BMC may send: any bytes, and packets that are almost right.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::channel::Channel;
+use super::keys::Keys;
+use super::packet::{early, early_message, packet, plain, setup};
+use super::suite::Suite;
+use super::{boot, fru, identity, message, setup as payload};
+
+/// Both ends of one session.
+fn ends(suite: Suite) -> (Channel, Channel) {
+    let keys = || Keys { integrity: vec![7; suite.whole()], encryption: [9; 16] };
+    (Channel::new(suite, keys(), 1, 2), Channel::new(suite, keys(), 2, 1))
+}
+
+/// Everything that reads what comes from the network.
+fn read_all(bytes: &[u8]) {
+    for suite in Suite::ALL {
+        let _ = packet(bytes, suite.cut());
+        let _ = ends(suite).0.open(bytes);
+        let _ = payload::opened(bytes, suite);
+    }
+    let _ = message::answer(bytes);
+    let _ = early_message(bytes);
+    let _ = setup(bytes, 0x13);
+    let _ = payload::reply(bytes, 1, 2);
+    let _ = payload::rakp_2(bytes);
+    let _ = (boot::read(bytes), identity::firmware(bytes), identity::uuid(bytes));
+    let _ = (fru::areas(bytes), fru::length(bytes), fru::product(bytes), fru::board(bytes));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..300)) {
+        read_all(&bytes);
+        read_all(&early(&bytes));
+        read_all(&plain(0x13, &bytes));
+    }
+
+    #[test]
+    fn a_message_comes_through_once(message in vec(any::<u8>(), 0..80), first in any::<bool>()) {
+        let suite = Suite::ALL[usize::from(first)];
+        let (mut from, mut to) = ends(suite);
+        let sealed = from.seal(&message, [3; 16]);
+        let again = from.seal(&message, [3; 16]);
+        prop_assert_ne!(&sealed, &again, "each has a number of its own");
+        prop_assert_eq!(to.open(&again), Some(message.clone()), "overtaken");
+        prop_assert_eq!(to.open(&sealed), Some(message));
+        prop_assert_eq!(to.open(&sealed), None, "twice");
+    }
+
+    #[test]
+    fn a_changed_packet_is_dropped(
+        message in vec(any::<u8>(), 0..80), first in any::<bool>(), at in any::<Index>(), bit in 0u8..8, cut in any::<Index>(),
+    ) {
+        let (mut from, mut to) = ends(Suite::ALL[usize::from(first)]);
+        let sealed = from.seal(&message, [3; 16]);
+        let mut changed = sealed.clone();
+        changed[at.index(sealed.len())] ^= 1 << bit;
+        read_all(&changed);
+        prop_assert_eq!(to.open(&changed), None);
+        prop_assert_eq!(to.open(&sealed[..cut.index(sealed.len())]), None);
+        prop_assert_eq!(to.open(&sealed), Some(message), "what was dropped counts for nothing");
+    }
+
+    #[test]
+    fn a_setup_payload_comes_through(body in vec(any::<u8>(), 0..300)) {
+        let sent = plain(0x12, &body);
+        prop_assert_eq!(setup(&sent, 0x12), Some(body.as_slice()));
+        prop_assert_eq!(setup(&sent, 0x13), None);
+    }
+}
