@@ -107,6 +107,12 @@ pub enum BmcError {
 }
 
 impl BmcError {
+    /// Whether the computer is not in the state for the request, such as a shutdown of one without a system that runs.
+    pub const fn is_of_the_state(&self) -> bool {
+        // IPMI 2.0, table 5-2: "not supported in the present state"; HTTP: "Conflict".
+        matches!(self, Self::Answered { code: 0xd5, .. } | Self::Failed { status: 409, .. })
+    }
+
     /// Whether the same request may succeed later: the BMC is busy, or starts, or does not answer.
     pub fn is_passing(&self) -> bool {
         match self {

@@ -1,25 +1,14 @@
 //! The client against a BMC that does what people complain about.
 
+mod common;
+
 use std::time::Duration;
 
 use landfall_api::{BmcSpec, Digest, PowerState};
-use landfall_bmc::{Account, Bmc, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
-use landfall_bmcsim::{BmcSim, EntityTags, PASSWORD, Quirks, USERNAME};
+use landfall_bmc::{BmcError, PowerChange, connect};
+use landfall_bmcsim::{BmcSim, EntityTags, PASSWORD, Quirks};
 
-const ONCE: BootOverride = BootOverride { device: BootDevice::Pxe, once: true, mode: Some(BootMode::Uefi) };
-
-fn spec(sim: &BmcSim) -> BmcSpec {
-    let address = sim.address().parse().unwrap();
-    BmcSpec { address, credentials: "s".into(), certificate: None, ca_certificates: Vec::new() }
-}
-
-fn account(password: &str) -> Account {
-    Account { username: USERNAME.into(), password: password.into() }
-}
-
-async fn connected(sim: &BmcSim) -> Box<dyn Bmc> {
-    connect(&spec(sim), account(PASSWORD)).await.unwrap()
-}
+use common::{ONCE, account, connected, spec};
 
 #[tokio::test]
 async fn a_computer_is_read_set_and_switched() {

@@ -1,26 +1,16 @@
 //! The client of IPMI against a BMC that does what people complain about.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
-use landfall_api::{BmcSpec, PowerState};
-use landfall_bmc::{Account, Bmc, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
-use landfall_bmcsim::{BmcSim, PASSWORD, Quirks, USERNAME};
+use landfall_api::PowerState;
+use landfall_bmc::{Account, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
+use landfall_bmcsim::{BmcSim, PASSWORD, Quirks};
 
-const ONCE: BootOverride = BootOverride { device: BootDevice::Pxe, once: true, mode: Some(BootMode::Uefi) };
+use common::{ONCE, account, connected, spec};
+
 const NONE: BootOverride = BootOverride { device: BootDevice::None, once: false, mode: None };
-
-fn spec(sim: &BmcSim) -> BmcSpec {
-    let address = sim.address().parse().unwrap();
-    BmcSpec { address, credentials: "s".into(), certificate: None, ca_certificates: Vec::new() }
-}
-
-fn account(password: &str) -> Account {
-    Account { username: USERNAME.into(), password: password.into() }
-}
-
-async fn connected(sim: &BmcSim) -> Box<dyn Bmc> {
-    connect(&spec(sim), account(PASSWORD)).await.unwrap()
-}
 
 async fn refused(sim: &BmcSim, account: Account) -> BmcError {
     connect(&spec(sim), account).await.err().unwrap()

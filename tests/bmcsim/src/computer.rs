@@ -73,6 +73,7 @@ impl Computer {
                 self.cuts += 1;
                 false
             }
+            "GracefulShutdown" | "PushPowerButton" if quirks.refuses_shutdown => return false,
             "GracefulShutdown" | "PushPowerButton" => {
                 self.shutdowns += 1;
                 if quirks.ignores_shutdown {

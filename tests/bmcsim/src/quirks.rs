@@ -62,6 +62,8 @@ pub struct Quirks {
     pub other_systems: usize,
     /// The system does not react to a request to shut down.
     pub ignores_shutdown: bool,
+    /// A request to shut down is refused: not in this state.
+    pub refuses_shutdown: bool,
     /// It reports that it switches on, and does not.
     pub stays_off: bool,
     /// IPMI: the cipher suites; empty: 3 and 17.

@@ -89,6 +89,8 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
             let kind = body["ResetType"].as_str().unwrap_or_default();
             if state.computer.reset(kind, &quirks) {
                 StatusCode::NO_CONTENT.into_response()
+            } else if quirks.refuses_shutdown {
+                error(StatusCode::CONFLICT, "ResourceInStandby", "not in this state")
             } else {
                 error(StatusCode::BAD_REQUEST, "ActionParameterNotSupported", "not in this state")
             }

@@ -52,8 +52,14 @@ pub(super) fn read(answer: &[u8]) -> Option<[u8; 5]> {
 pub(super) fn differs(read: [u8; 5], boot: BootOverride) -> Option<String> {
     let [first, second, ..] = read;
     let device = if first & VALID == 0 && first != 0 { 0 } else { second & DEVICE };
+    // Of what is said at all.
+    let mode = match boot.mode {
+        Some(mode) if first & VALID != 0 => (first & UEFI != 0) == (mode == BootMode::Uefi),
+        _ => true,
+    };
+    let lasts = boot.once || first & VALID == 0 || first & LASTING != 0;
     let same = match boot.device {
-        BootDevice::Pxe => device == PXE,
+        BootDevice::Pxe => device == PXE && mode && lasts,
         BootDevice::None | BootDevice::UefiHttp => device == 0,
     };
     (!same).then(|| format!("the boot flags {first:#04x} {second:#04x}"))
@@ -99,6 +105,11 @@ mod tests {
             (0xe0, 0x04, ONCE, true),
             (0x00, 0x04, ONCE, true),
             (0x20, 0x04, ONCE, false),
+            // The mode was dropped; a device for every start became one for one.
+            (0x80, 0x04, ONCE, false),
+            (0x80, 0x04, BootOverride { mode: None, ..ONCE }, true),
+            (0xa0, 0x04, BootOverride { once: false, ..ONCE }, false),
+            (0xe0, 0x04, BootOverride { once: false, ..ONCE }, true),
             (0xa0, 0x08, ONCE, false),
             (0x20, 0x04, none, true),
             (0x80, 0x00, none, true),

@@ -8,6 +8,10 @@ pub(super) fn of_login(failed: Failed, url: &str, username: &str) -> BmcError {
     let (url, username) = (url.to_owned(), username.to_owned());
     match failed {
         Failed::Silent(why) => BmcError::Unreachable { url, why },
+        Failed::Unfinished => {
+            BmcError::Unreachable { url, why: "it begins a login and does not go on with it".to_owned() }
+        }
+        Failed::Full => BmcError::Unreachable { url, why: "it has no room for one more session".to_owned() },
         Failed::Account(said) => BmcError::Refused { url, username, said: said.to_owned() },
         Failed::Role => forbidden(url, username),
         Failed::Status(request, code, said) => BmcError::Answered { url, request, code, said },

@@ -1,6 +1,9 @@
 //! What a BMC says of its computer. What it does not say stays empty.
 
+use std::time::Duration;
+
 use landfall_api::BmcSystem;
+use tokio::time::timeout;
 
 use super::fru;
 use super::identity;
@@ -8,6 +11,8 @@ use super::message::Command;
 use super::sign_in::Host;
 use crate::error::BmcError;
 
+/// For the FRU; what takes longer stays empty.
+const FRU: Duration = Duration::from_secs(30);
 /// Bytes of one read: every BMC's buffer has room for them.
 const CHUNK: usize = 16;
 /// Bytes of an area that are read.
@@ -20,7 +25,9 @@ pub(super) async fn read(host: &mut Host) -> Result<BmcSystem, BmcError> {
         ..BmcSystem::default()
     };
     found.uuid = optional(host.ask(Command::SYSTEM_GUID, &[]).await)?.and_then(|answer| identity::uuid(&answer));
-    if let Some(product) = optional(product(host).await)?.flatten() {
+    // Some give a byte at a time.
+    let product = timeout(FRU, product(host)).await;
+    if let Some(product) = product.map_or(Ok(None), optional)?.flatten() {
         (found.manufacturer, found.model, found.serial) = (product.manufacturer, product.model, product.serial);
     }
     Ok(found)

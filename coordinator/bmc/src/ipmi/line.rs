@@ -10,8 +10,6 @@ use tokio::time::{Instant, timeout_at};
 /// A request is sent so often, each time waiting so long for the answer, in milliseconds: 5 s together. Networks of BMCs are near,
 /// and their processors slow.
 pub(super) const TRIES: &[u64] = &[250, 750, 1000, 1000, 2000];
-/// For what must not be sent again as it is.
-pub(super) const ONCE: &[u64] = &[1000];
 /// More than any packet of IPMI over LAN has.
 const MAX_PACKET: usize = 2048;
 

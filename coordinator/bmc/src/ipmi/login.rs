@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::keys::{BY_NAME, Exchange};
-use super::line::{Line, ONCE, TRIES};
+use super::line::{Line, TRIES};
 use super::message::{Answer, Command, answer, request};
 use super::packet::{early, early_message, kind, plain, setup};
 use super::random::random;
@@ -11,14 +11,23 @@ use super::setup::{self as payload, Role};
 use super::suite::Suite;
 use crate::Account;
 
-/// An unanswered RAKP begins again at Open Session, so often: a BMC that gets it twice computes with another random number.
-const ATTEMPTS: u8 = 5;
+/// An unanswered RAKP begins again at Open Session: a BMC that gets it twice computes with another random number. So long each attempt
+/// waits for one, in milliseconds. Few attempts, since each may leave a session at the BMC that is open by half.
+const ATTEMPTS: [&[u64]; 5] = [&[1000], &[1000], &[2000], &[2000], &[4000]];
+/// Tags of one suite's attempts: three each.
+const TAGS: u8 = 16;
+/// The tag of the first request of all. Nothing that is late can be an answer to it.
+pub(super) const FIRST_TAG: u8 = 1;
 
 /// Why there is no session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     /// No answer, for that reason.
     Silent(String),
+    /// It took a login up, and does not go on with it.
+    Unfinished,
+    /// It has no room for one more session.
+    Full,
     /// The account, with what is wrong.
     Account(&'static str),
     /// The account may not have this privilege.
@@ -37,18 +46,17 @@ struct Capabilities {
     has_key: bool,
 }
 
-/// One login, with the privilege `role` and one of `suites`, the first that the BMC has. Says which.
-pub(super) async fn log_in(
-    line: Line, account: &Account, role: Role, suites: &[Suite],
-) -> Result<(Session, Suite), Failed> {
+/// One login, with the privilege `role` and the first suite that the BMC has: a loss of packets does not make the weaker
+/// one the first the next time.
+pub(super) async fn log_in(line: Line, account: &Account, role: Role) -> Result<Session, Failed> {
     let capabilities = capabilities(&line, role).await?;
     let mut silent = None;
-    for suite in suites {
-        match attempts(&line, account, role, *suite, &capabilities).await {
+    for (suite, first) in Suite::ALL.into_iter().zip((FIRST_TAG..).step_by(TAGS.into())) {
+        match attempts(&line, account, role, (suite, first), &capabilities).await {
             Ok(channel) => {
                 let mut session = Session::new(line, channel);
                 return match set_privilege(&mut session, role).await {
-                    Ok(()) => Ok((session, *suite)),
+                    Ok(()) => Ok(session),
                     Err(failed) => {
                         session.close().await;
                         Err(failed)
@@ -92,10 +100,10 @@ async fn capabilities(line: &Line, role: Role) -> Result<Capabilities, Failed> {
 
 /// A session's keys, after as many attempts as it takes. `None`: the BMC lacks the suite.
 async fn attempts(
-    line: &Line, account: &Account, role: Role, suite: Suite, capabilities: &Capabilities,
+    line: &Line, account: &Account, role: Role, (suite, first): (Suite, u8), capabilities: &Capabilities,
 ) -> Result<Channel, Option<Failed>> {
-    for attempt in 0..ATTEMPTS {
-        match one_attempt(line, account, role, suite, attempt * 3).await {
+    for (wait, tag) in ATTEMPTS.into_iter().zip((first..).step_by(3)) {
+        match one_attempt(line, account, role, suite, (tag, wait)).await {
             Ok(None) => {}
             Ok(Some(channel)) => return Ok(channel),
             Err(Some(Failed::Invalid(_))) if capabilities.has_key => {
@@ -106,7 +114,7 @@ async fn attempts(
             Err(failed) => return Err(failed),
         }
     }
-    Err(Some(Failed::Silent("it begins a login and does not go on with it".into())))
+    Err(Some(Failed::Unfinished))
 }
 
 /// What an answer's status means, if it is none that goes on.
@@ -114,6 +122,7 @@ fn check(name: &'static str, status: u8) -> Result<(), Option<Failed>> {
     match status {
         0 => Ok(()),
         status if payload::lacks_suite(status) => Err(None),
+        status if payload::is_full(status) => Err(Some(Failed::Full)),
         status if payload::refuses_role(status) => Err(Some(Failed::Role)),
         // The BMC says no more: which of the two is wrong stays its secret.
         status if payload::refuses_account(status) => Err(Some(Failed::Account(""))),
@@ -123,7 +132,7 @@ fn check(name: &'static str, status: u8) -> Result<(), Option<Failed>> {
 
 /// One run of Open Session and RAKP 1 to 4; absent: a RAKP was not answered.
 async fn one_attempt(
-    line: &Line, account: &Account, role: Role, suite: Suite, tag: u8,
+    line: &Line, account: &Account, role: Role, suite: Suite, (tag, once): (u8, &'static [u64]),
 ) -> Result<Option<Channel>, Option<Failed>> {
     // A new id each time: late answers to an earlier attempt are not taken.
     let console = u32::from_le_bytes(random()).max(1);
@@ -133,7 +142,9 @@ async fn one_attempt(
             &mut (),
             |()| plain(sent, &body),
             |(), bytes| {
-                let reply = payload::reply(setup(bytes, received)?, tag, console)?;
+                // An error without a tag may be a late one, of another suite's Open Session.
+                let untagged = received != kind::OPEN_ANSWER || tag == FIRST_TAG;
+                let reply = payload::reply(setup(bytes, received)?, tag, untagged, console)?;
                 Some((reply.status, reply.body.to_vec()))
             },
         )
@@ -149,7 +160,7 @@ async fn one_attempt(
     let (username, password) = (account.username.as_bytes(), account.password.as_bytes());
     let (random, role) = (random(), BY_NAME | role.number());
     let first = payload::rakp_1(tag + 1, bmc, &random, role, username);
-    let Ok((status, body)) = asked(tag + 1, kind::RAKP_1, first, kind::RAKP_2, ONCE).await else { return Ok(None) };
+    let Ok((status, body)) = asked(tag + 1, kind::RAKP_1, first, kind::RAKP_2, once).await else { return Ok(None) };
     if payload::lost(status) {
         return Ok(None);
     }
@@ -162,7 +173,7 @@ async fn one_attempt(
     }
 
     let second = payload::rakp_3(tag + 2, bmc, &exchange.proof());
-    let Ok((status, body)) = asked(tag + 2, kind::RAKP_3, second, kind::RAKP_4, ONCE).await else { return Ok(None) };
+    let Ok((status, body)) = asked(tag + 2, kind::RAKP_3, second, kind::RAKP_4, once).await else { return Ok(None) };
     if payload::lost(status) {
         return Ok(None);
     }

@@ -39,6 +39,12 @@ const READ_BACK_EVERY: Duration = Duration::from_secs(1);
 /// "Not supported in the present state" (table 5-2), such as off of a computer that is off.
 const PRESENT_STATE: u8 = 0xd5;
 
+/// Whether an answer says that the BMC does not have this: one that is busy, or refuses a login, says nothing of it.
+fn lacks(error: &BmcError) -> bool {
+    // From 80h on they are codes of requests, below statuses of logins (tables 5-2 and 13-15).
+    matches!(error, BmcError::Answered { code: 0x80.., .. }) && !error.is_passing()
+}
+
 /// A computer, through its BMC.
 pub(crate) struct Ipmi(Host);
 
@@ -62,7 +68,7 @@ impl Ipmi {
         // The parameter, and no set and block of it (28.13).
         match self.0.ask(Command::GET_BOOT, &[boot::FLAGS, 0, 0]).await {
             Ok(answer) => Ok(boot::read(&answer)),
-            Err(BmcError::Answered { .. }) => Ok(None),
+            Err(error) if lacks(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -74,7 +80,7 @@ impl Ipmi {
     /// Sets a parameter that not every BMC has.
     async fn set_if_any(&mut self, parameter: u8, value: &[u8]) -> Result<(), BmcError> {
         match self.set(parameter, value).await {
-            Err(BmcError::Answered { .. }) => Ok(()),
+            Err(error) if lacks(&error) => Ok(()),
             outcome => outcome,
         }
     }

@@ -59,13 +59,13 @@ pub(super) fn rakp_3(tag: u8, bmc: u32, proof: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads an answer; absent: it is to another request.
-pub(super) fn reply(payload: &[u8], tag: u8, console: u32) -> Option<Reply<'_>> {
+/// Reads an answer; absent: it is to another request. `untagged`: an error without a tag is taken.
+pub(super) fn reply(payload: &[u8], tag: u8, untagged: bool, console: u32) -> Option<Reply<'_>> {
     let (answered, status) = (*payload.first()?, *payload.get(1)?);
     if status != 0 {
         // OpenBMC leaves the tag and the id of an error at zero, and others leave the id out.
         let id = payload.get(4..).and_then(|rest| u32_at(rest, 0)).unwrap_or_default();
-        let ours = (answered == tag || answered == 0) && (id == console || id == 0);
+        let ours = (answered == tag || untagged && answered == 0) && (id == console || id == 0);
         return ours.then_some(Reply { status, body: &[] });
     }
     let ours = answered == tag && u32_at(payload, 4)? == console;
@@ -97,6 +97,11 @@ pub(super) const fn refuses_account(status: u8) -> bool {
     matches!(status, 0x0c | 0x0d | 0x0f)
 }
 
+/// Whether a status says that there is no room for one more session.
+pub(super) const fn is_full(status: u8) -> bool {
+    matches!(status, 0x01 | 0x0b)
+}
+
 /// Whether a status says that the account may not have the privilege.
 pub(super) const fn refuses_role(status: u8) -> bool {
     matches!(status, 0x09 | 0x0a)
@@ -110,8 +115,28 @@ pub(super) const fn lost(status: u8) -> bool {
 /// A status in words.
 pub(super) const fn meaning(status: u8) -> &'static str {
     match status {
-        0x01 | 0x0b => ": it has no room for one more session",
         0x12 => ": it does not take a parameter",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_error_is_no_answer_to_another_request() {
+        let error = |tag: u8, id: u32| [&[tag, 0x11, 0, 0], id.to_le_bytes().as_slice()].concat();
+        for (payload, untagged, taken) in [
+            (error(17, 9), false, true),
+            (error(17, 0), false, true),
+            (error(1, 9), false, false),
+            (error(1, 0), true, false),
+            (error(0, 0), true, true),
+            (error(0, 0), false, false),
+            (error(17, 8), true, false),
+        ] {
+            assert_eq!(reply(&payload, 17, untagged, 9).is_some(), taken, "{payload:x?}");
+        }
     }
 }

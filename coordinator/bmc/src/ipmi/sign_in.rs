@@ -13,7 +13,6 @@ use super::login::{Failed, log_in};
 use super::message::Command;
 use super::session::Session;
 use super::setup::Role;
-use super::suite::Suite;
 use crate::Account;
 use crate::error::BmcError;
 
@@ -36,8 +35,6 @@ pub(super) struct Host {
     port: u16,
     account: Account,
     role: Role,
-    /// What is tried, in that order: the one that it has first.
-    suites: [Suite; 2],
     session: Option<Session>,
 }
 
@@ -58,7 +55,7 @@ impl Host {
             return Err(BmcError::Refused { url, username: account.username, said });
         }
         let port = address.port().unwrap_or(PORT);
-        let mut host = Self { url, host, port, account, role: Role::Operator, suites: Suite::ALL, session: None };
+        let mut host = Self { url, host, port, account, role: Role::Operator, session: None };
         host.open().await?;
         Ok(host)
     }
@@ -118,10 +115,9 @@ impl Host {
                     continue;
                 }
             };
-            match log_in(line, &self.account, self.role, &self.suites).await {
-                Ok((session, suite)) => {
+            match log_in(line, &self.account, self.role).await {
+                Ok(session) => {
                     self.session = Some(session);
-                    self.suites.sort_unstable_by_key(|one| *one != suite);
                     return Ok(());
                 }
                 Err(Failed::Silent(said)) => why = said,

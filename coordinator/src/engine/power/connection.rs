@@ -171,7 +171,6 @@ impl Connection {
         let open = self.open.insert(Open { bmc, account: version });
         match open.bmc.inventory().await {
             Ok(system) => {
-                self.show(&Contact::Reads(None)).await?;
                 self.change(|machine| power::status_of(machine).system = Some(system.clone())).await?;
                 Ok(Ok(()))
             }

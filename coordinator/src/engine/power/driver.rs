@@ -302,17 +302,15 @@ impl Driver {
         match made {
             Ok(()) => {}
             // A system that cannot be asked is switched off later.
-            Err(error) if *step == Step::Shutdown && !error.is_passing() => {
+            Err(error) if *step == Step::Shutdown && (!error.is_passing() || error.is_of_the_state()) => {
                 tracing::warn!(machine = self.machine, %error, "the machine's system cannot be asked to shut down");
             }
             Err(error) => {
                 self.connection.failed(&error).await?;
-                let waits = found.bmc().attempts.last().is_some_and(|attempt| {
-                    let limit = self.shared.fleet.limits().netboot_deadline;
-                    power::has_time(attempt, limit, now) || *step == Step::ClearBoot
-                });
-                let login = matches!(error, BmcError::Refused { .. } | BmcError::Untrusted { .. });
-                if *step == Step::ClearBoot || login || (error.is_passing() && waits) {
+                let limit = self.shared.fleet.limits().netboot_deadline;
+                let has_time = found.bmc().attempts.last().is_some_and(|open| power::has_time(open, limit, now));
+                let is_login = matches!(error, BmcError::Refused { .. } | BmcError::Untrusted { .. });
+                if *step == Step::ClearBoot || is_login || (error.is_passing() && has_time) {
                     tracing::warn!(machine = self.machine, %error, "the BMC is asked again");
                     return Ok(Some(self.backoff()));
                 }

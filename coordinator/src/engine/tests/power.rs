@@ -196,6 +196,21 @@ async fn an_outage_of_the_bmc_costs_no_way() {
 }
 
 #[tokio::test]
+async fn a_refused_shutdown_is_followed_by_a_cut() {
+    let quirks = Quirks { refuses_shutdown: true, ..Quirks::default() };
+    for sim in [BmcSim::start(quirks.clone()).await, BmcSim::start_ipmi(quirks).await] {
+        sim.change(|state| state.computer.is_on = true);
+        let world = world(&sim, PASSWORD).await;
+        world.provision(false).await.unwrap();
+        let mut driver = driver(&world, "m1");
+        looks(&world, &mut driver, 100).await;
+        let seen = sim.seen().computer;
+        assert_eq!((seen.cuts, seen.starts.len()), (1, 1), "{}", sim.address());
+        assert_eq!(seen.starts[0].from, "Pxe");
+    }
+}
+
+#[tokio::test]
 async fn a_busy_bmc_is_asked_again_and_costs_no_way() {
     let sim = BmcSim::start(Quirks { is_busy: true, no_sessions: true, ..Quirks::default() }).await;
     let world = world(&sim, PASSWORD).await;
