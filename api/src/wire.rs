@@ -146,6 +146,9 @@ pub struct DeprovisionRequest {
     /// Levels that will do for a disk that does not support `level`, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<WipeLevel>,
+    /// The machine is turned off afterwards, in place of a restart.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub power_off: bool,
     /// As in [`ProvisionRequest`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expects: Option<String>,

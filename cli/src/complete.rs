@@ -180,7 +180,7 @@ fn values(command: &Command, arg: &Arg, given: &[String], offer: &mut Offer) {
     match arg.get_id().as_str() {
         "machine" | "machines" => offer.names = Some(Names::Of(Kind::Machine)),
         "template" => offer.names = Some(Names::Of(Kind::Template)),
-        "workflow" => offer.names = Some(Names::Runs),
+        "workflow" | "workflows" => offer.names = Some(Names::Runs),
         "subject" => offer.names = Some(Names::Subjects),
         "context" => offer.names = Some(Names::Contexts),
         "name" if ["use", "set"].contains(&command.get_name()) => offer.names = Some(Names::Contexts),
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(names(&["provision", ""]), Some(Names::Of(Kind::Machine)));
         assert_eq!(names(&["provision", "node-1", "-t", ""]), Some(Names::Of(Kind::Template)));
         assert_eq!(names(&["provision", "node-1", "--wait", "--template", "d"]), Some(Names::Of(Kind::Template)));
-        assert_eq!(names(&["provision", "node-1", ""]), None);
+        assert_eq!(names(&["provision", "node-1", ""]), Some(Names::Of(Kind::Machine)), "of several");
+        assert_eq!(names(&["approve", "node-1", ""]), None);
         assert_eq!(names(&["get", "wf", ""]), Some(Names::Of(Kind::Workflow)));
         assert_eq!(names(&["get", "wf", "a", "b"]), Some(Names::Of(Kind::Workflow)));
         assert_eq!(names(&["watch", "a", ""]), Some(Names::Of(Kind::Machine)));

@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// So many documents are followed by a connection each; where there are more, their kinds are.
-const MOST_NAMED: usize = 8;
+pub(crate) const MOST_NAMED: usize = 8;
 
 /// An item of a feed.
 pub(crate) enum News {
@@ -37,14 +37,30 @@ pub(crate) enum News {
     Ended(Failure),
 }
 
-/// Follows documents of these scopes. The first connection must succeed at once; later ones are retried. With a
-/// selector, only documents of that kind with matching labels are reported.
+/// Follows documents of these scopes, as a [`Feed`] does.
 pub(crate) fn feed(client: &Client, scopes: Vec<Scope>) -> mpsc::Receiver<News> {
-    let (sender, receiver) = mpsc::channel(64);
-    for scope in scopes {
-        tokio::spawn(follow(client.clone(), scope, sender.clone()));
+    let (feed, news) = Feed::new(client);
+    scopes.into_iter().for_each(|scope| feed.follow(scope));
+    news
+}
+
+/// Follows documents. The first connection of a scope must succeed at once; later ones are retried. With a selector, only
+/// documents of that kind with matching labels are reported.
+pub(crate) struct Feed {
+    client: Client,
+    news: mpsc::Sender<News>,
+}
+
+impl Feed {
+    pub(crate) fn new(client: &Client) -> (Self, mpsc::Receiver<News>) {
+        let (news, receiver) = mpsc::channel(64);
+        (Self { client: client.clone(), news }, receiver)
     }
-    receiver
+
+    /// Follows one scope more.
+    pub(crate) fn follow(&self, scope: Scope) {
+        tokio::spawn(follow(self.client.clone(), scope, self.news.clone()));
+    }
 }
 
 /// What to follow for these documents: each by its name, or the whole kind where there are too many to ask one by one.
@@ -168,7 +184,7 @@ impl Fleet {
         }
     }
 
-    fn put(&mut self, document: Document) {
+    pub(crate) fn put(&mut self, document: Document) {
         match document {
             Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), machine)),
             Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), run)),
@@ -180,16 +196,34 @@ impl Fleet {
         Some(self.runs.get(name)?)
     }
 
-    /// One line for every machine, or for those named; `run` shows that workflow instead of the machine's newest.
-    pub(crate) fn lines(&self, machines: &[String], run: Option<&str>, now: Timestamp) -> Vec<Line> {
-        let wanted = |name: &String| machines.is_empty() || machines.contains(name);
+    /// One line for each of these machines.
+    pub(crate) fn lines(&self, shown: &Shown, now: Timestamp) -> Vec<Line> {
+        let wanted = |name: &String| match shown {
+            Shown::All => true,
+            Shown::Machines(names) => names.contains(name),
+            Shown::Runs(runs) => runs.contains_key(name),
+        };
         let line = |machine: &Shared<Machine>| {
+            let run = match shown {
+                Shown::Runs(runs) => runs.get(&machine.metadata.name).map(String::as_str),
+                Shown::All | Shown::Machines(_) => None,
+            };
             let named = run.or_else(|| machine.status.as_ref().and_then(|s| s.workflow.as_deref()));
             let shown = named.and_then(|n| self.runs.get(n)).filter(|r| r.spec.machine == machine.metadata.name);
             Line::of(machine, shown.map(|run| &**run), now)
         };
         self.machines.values().filter(|m| wanted(&m.metadata.name)).map(line).collect()
     }
+}
+
+/// Which machines are shown.
+pub(crate) enum Shown {
+    /// All, with their newest workflows.
+    All,
+    /// Those with these names, with their newest workflows.
+    Machines(Vec<String>),
+    /// The machines of these workflows: a workflow's name by its machine's.
+    Runs(BTreeMap<String, String>),
 }
 
 /// What is shown of one machine.

@@ -20,7 +20,7 @@ pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History,
 pub(crate) use facts::{Facts, FactsCommand, Inspect};
 pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
-pub(crate) use power::{Machines, Power};
+pub(crate) use power::Power;
 pub(crate) use runs::{
     Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch,
 };
@@ -30,7 +30,7 @@ pub(crate) use site::{
 };
 pub(crate) use templates::{Render, TemplateArgs, TemplateCommand, Validate};
 pub(crate) use topics::Topic;
-pub(crate) use which::{Labels, Selection, Target, Which};
+pub(crate) use which::{Labels, Machines, Selection, Several, Target, Which};
 
 const OVERVIEW: &str = "\
 Examples:

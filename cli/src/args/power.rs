@@ -1,9 +1,9 @@
-//! Words of `landfall power`, and of other commands for several machines.
+//! Words of `landfall power`.
 
 use clap::Args;
 use landfall_api::PowerAction;
 
-use super::{Format, Labels};
+use super::{Format, Machines};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -31,20 +31,4 @@ pub(crate) struct Power {
 fn action(text: &str) -> Result<PowerAction, String> {
     let all = PowerAction::ALL.map(PowerAction::as_str).join(", ");
     PowerAction::named(text).ok_or_else(|| format!("it is none of {all}"))
-}
-
-/// Machines by name or label, and how many at once.
-#[derive(Debug, Args)]
-pub(crate) struct Machines {
-    /// Machines.
-    #[arg(value_name = "MACHINE")]
-    pub(crate) names: Vec<String>,
-    #[command(flatten)]
-    pub(crate) labels: Labels,
-    /// How many machines are dealt with at once.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "NUMBER")]
-    pub(crate) max_parallel: u16,
-    /// After so many failures no other machine is begun. Default: all are.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) max_failures: Option<usize>,
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use landfall_api::{DiskSelector, WipeLevel};
 
-use super::{Format, Labels, Output};
+use super::{Format, Labels, Machines, Output, Several};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -11,7 +11,7 @@ Only this request of a person allows the machine to write a disk that is not bla
 name. The machine takes the workflow when it next netboots.
 
 If the agent saw anything on the disks that the template writes, and always with --force, the command first shows what is
-on them; on a terminal it asks before it goes on.
+on them; on a terminal it asks before it goes on, once for all machines.
 
 A parameter's value is read by the type that the template declares: text and enum as they stand, integer, boolean, list
 as JSON or with commas, secret as SECRET.KEY. Without a declared type it is read as JSON if it is JSON (42, true,
@@ -22,10 +22,13 @@ Examples:
   landfall provision node-1 -t debian --param release=12 --param 'users=[\"ann\"]'
   landfall provision node-1 -t debian --dry-run    Only print the list
   landfall provision node-1 -t debian --wait --timeout 30m
-  landfall provision node-1 -t debian --force      Accept the receipt of any earlier install")]
+  landfall provision node-1 -t debian --force      Accept the receipt of any earlier install
+  landfall provision -l rack=r7 -t debian          On every machine of a rack
+  landfall provision -l rack=r7 -t debian --wait --max-parallel 4 --max-failures 1
+                                                   Four at a time; begin no other after the first failure")]
 pub(crate) struct Provision {
-    /// The machine's name.
-    pub(crate) machine: String,
+    #[command(flatten)]
+    pub(crate) machines: Machines,
     /// The template's name.
     #[arg(short, long)]
     pub(crate) template: String,
@@ -68,14 +71,15 @@ before it goes on.
 Examples:
   landfall deprovision node-1
   landfall deprovision node-1 --wait
+  landfall deprovision -l rack=r7 --power-off      All machines of a rack; they are turned off afterwards
   landfall deprovision node-1 --level secure --fallback zero
                                                    Erase all data, by the disks' own commands if they have any
   landfall deprovision node-1 --disk serial=S4EVNX0R --level zero
                                                    Erase that disk, whatever is known of it
   landfall deprovision node-1 --force              Accept any receipt on the disks")]
 pub(crate) struct Deprovision {
-    /// The machine's name.
-    pub(crate) machine: String,
+    #[command(flatten)]
+    pub(crate) machines: Machines,
     /// A disk to wipe, by a field of a selector; may be repeated. Without it: every disk that carries a receipt of the machine.
     #[arg(long = "disk", value_parser = selector, value_name = "FIELD=VALUE")]
     pub(crate) disks: Vec<DiskSelector>,
@@ -88,6 +92,9 @@ pub(crate) struct Deprovision {
     /// Wipe the disks even if they carry the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Turn the machine off afterwards, in place of a restart.
+    #[arg(long)]
+    pub(crate) power_off: bool,
     /// Do not ask before data is destroyed.
     #[arg(short, long)]
     pub(crate) yes: bool,
@@ -108,12 +115,17 @@ fn level(text: &str) -> Result<WipeLevel, String> {
     WipeLevel::named(text).ok_or_else(|| format!("it is none of {levels}"))
 }
 
-/// A workflow, or the newest one of a machine.
+/// Workflows, by their names or their machines.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// A workflow's name, or machine/NAME for that machine's newest workflow.
+    /// Workflows' names, or machine/NAME for that machine's newest workflow.
     #[arg(value_name = "WORKFLOW|machine/NAME")]
-    pub(crate) workflow: String,
+    pub(crate) workflows: Vec<String>,
+    /// The workflows that have not ended of machines with these labels.
+    #[arg(short = 'l', long = "selector", value_name = "LABELS")]
+    pub(crate) selector: Option<landfall_api::LabelSelector>,
+    #[command(flatten)]
+    pub(crate) several: Several,
     /// Output format of the workflow. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
@@ -125,7 +137,8 @@ The machine's disk stays in its current state: old, unbootable, or complete.
 
 Examples:
   landfall cancel node-1-debian-x7k2p
-  landfall cancel machine/node-1                   The machine's newest workflow")]
+  landfall cancel machine/node-1                   The machine's newest workflow
+  landfall cancel -l rack=r7                       All that wait or run on the machines of a rack")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) run: Run,

@@ -129,6 +129,35 @@ impl Labels {
     }
 }
 
+/// Machines by name or label, and how many at once.
+#[derive(Debug, Args)]
+pub(crate) struct Machines {
+    /// Machines.
+    // Completion goes by the argument's name.
+    #[arg(id = "machines", value_name = "MACHINE")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) labels: Labels,
+    #[command(flatten)]
+    pub(crate) several: Several,
+}
+
+/// How a command deals with several machines.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Several {
+    /// How many machines are dealt with at once; with --wait, on how many a workflow runs at once.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "NUMBER")]
+    pub(crate) max_parallel: u16,
+    /// After so many failures no other machine is begun. Default: all are.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "NUMBER")]
+    pub(crate) max_failures: Option<u32>,
+}
+
+impl Several {
+    /// Of a command for one.
+    pub(crate) const ONE: Self = Self { max_parallel: 1, max_failures: None };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

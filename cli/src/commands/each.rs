@@ -7,7 +7,7 @@ use futures::stream::FuturesUnordered;
 use landfall_api::Kind;
 use landfall_client::{Client, Scope};
 
-use crate::args::Machines;
+use crate::args::{Machines, Several};
 use crate::failure::Failure;
 use crate::output;
 
@@ -42,14 +42,14 @@ pub(crate) async fn named(args: &Machines, client: &Client) -> Result<Vec<String
 /// # Errors
 /// The machine's own [`Failure`] where it is one; else [`Failure::Partly`], after each was shown.
 pub(crate) async fn each<T, F: Future<Output = Result<T, Failure>>>(
-    names: Vec<String>, args: &Machines, act: impl Fn(String) -> F,
+    names: Vec<String>, several: &Several, act: impl Fn(String) -> F,
     mut done: impl FnMut(&str, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let of = names.len();
-    let most = args.max_failures.unwrap_or(usize::MAX).max(1);
+    let most = several.max_failures.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let (mut waiting, mut begun, mut failed) = (names.into_iter(), FuturesUnordered::new(), 0);
     loop {
-        while begun.len() < usize::from(args.max_parallel)
+        while begun.len() < usize::from(several.max_parallel)
             && failed < most
             && let Some(name) = waiting.next()
         {
@@ -62,11 +62,18 @@ pub(crate) async fn each<T, F: Future<Output = Result<T, Failure>>>(
             Some((_, Err(failure))) if of == 1 => return Err(failure),
             Some((name, Err(failure))) => {
                 failed += 1;
-                output::to_stderr(&format!("machine/{name}:"));
-                failure.print();
+                show(&name, &failure);
             }
         }
     }
     let left = waiting.len();
     if failed == 0 { Ok(()) } else { Err(Failure::Partly { failed, left, of }) }
+}
+
+/// Shows a failure of one of several machines, unless it was shown.
+pub(crate) fn show(machine: &str, failure: &Failure) {
+    if !matches!(failure, Failure::NotSucceeded) {
+        output::to_stderr(&format!("machine/{machine}:"));
+        failure.print();
+    }
 }

@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod facts;
+mod follow;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod import;

@@ -21,7 +21,7 @@ pub(crate) async fn run(args: &Power, client: &Client, out: &mut Out) -> Result<
             serde_json::from_value::<PowerReport>(answer).map_err(show::unseen)
         }
     };
-    each(names, &args.machines, ask, |name, report| {
+    each(names, &args.machines.several, ask, |name, report| {
         let power = report.power.map_or("unknown", |power| power.as_str());
         match args.output {
             Format::Json => out.json_line(&json!({ "machine": name, "power": report.power, "at": report.at }))?,

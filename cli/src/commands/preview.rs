@@ -1,7 +1,10 @@
 //! Before a request that destroys data: what it destroys, and a question where a person can answer.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal};
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{DiskFacts, Kind, Preview, PreviewRequest, PreviewedAction, ReceiptState};
 use landfall_client::Client;
@@ -11,35 +14,64 @@ use crate::output::Out;
 use crate::text::one_line;
 use crate::{contents, human, output, show};
 
-/// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where the
-/// disks are known to be blank and `force` is not set. The digest of what the person agreed to; `None` where nothing was
-/// asked, or where the coordinator states none.
+/// What a person agreed to, a digest for each machine; or why a machine's preview could not be made.
+pub(crate) struct Agreed(RefCell<BTreeMap<String, Result<Option<String>, Failure>>>);
+
+impl Agreed {
+    /// The digest of what the person agreed to; `None` where nothing was asked, or where the coordinator states none. To be asked
+    /// once for a machine.
+    ///
+    /// # Errors
+    /// The coordinator's, when it made the preview.
+    pub(crate) fn of(&self, machine: &str) -> Result<Option<String>, Failure> {
+        self.0.borrow_mut().remove(machine).unwrap_or(Ok(None))
+    }
+}
+
+/// So many previews are requested at once.
+const AT_ONCE: usize = 16;
+
+/// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`: once for all machines. Silent
+/// where the disks are known to be blank and `force` is not set.
 ///
 /// # Errors
-/// The coordinator's; [`Failure::Local`] if the answer is not yes.
+/// [`Failure::Local`] if the answer is not yes.
 pub(crate) async fn agree(
-    machine: &str, asked: &PreviewRequest, (force, yes): (bool, bool), client: &Client,
-) -> Result<Option<String>, Failure> {
+    machines: &[String], asked: &PreviewRequest, (force, yes): (bool, bool), client: &Client,
+) -> Result<Agreed, Failure> {
     let body = serde_json::to_value(asked).map_err(show::unseen)?;
-    let answer = client.act(Kind::Machine, machine, "preview", Some(&body)).await?;
-    let preview: Preview = serde_json::from_value(answer).map_err(show::unseen)?;
-    if preview.actions.is_empty() || !(force || preview.may_destroy()) {
-        return Ok(None);
+    let previews = futures::stream::iter(machines).map(|machine| one(machine, &body, client)).buffered(AT_ONCE);
+    let previews: Vec<_> = machines.iter().zip(previews.collect::<Vec<_>>().await).collect();
+    let destroys = |preview: &&Preview| !preview.actions.is_empty() && (force || preview.may_destroy());
+    let mut count = 0;
+    for (machine, preview) in &previews {
+        // Standard output is the workflow's.
+        let shown = preview.as_ref().ok().filter(destroys).map(|preview| lines(machine, preview, Timestamp::now()));
+        count += usize::from(shown.is_some());
+        shown.into_iter().flatten().for_each(|line| output::to_stderr(&line));
     }
-    // Standard output is the workflow's.
-    for line in lines(machine, &preview, Timestamp::now()) {
-        output::to_stderr(&line);
+    let asks = count > 0 && !yes && io::stdin().is_terminal();
+    if asks {
+        let of = if count == 1 { String::new() } else { format!(" on {count} machines") };
+        output::to_stderr(&format!("Type yes to destroy this{of}:"));
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        if line.trim() != "yes" {
+            let hint = "--yes requests it without a question";
+            return Err(Failure::local("nothing was requested", "the answer was not yes", hint));
+        }
     }
-    if yes || !io::stdin().is_terminal() {
-        return Ok(None);
-    }
-    output::to_stderr("Type yes to destroy this:");
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    if line.trim() == "yes" {
-        return Ok(Some(preview.digest).filter(|digest| !digest.is_empty()));
-    }
-    Err(Failure::local("nothing was requested", "the answer was not yes", "--yes requests it without a question"))
+    let digest = |preview: Preview| {
+        let agreed = asks && destroys(&&preview);
+        Some(preview.digest).filter(|digest| agreed && !digest.is_empty())
+    };
+    let agreed = previews.into_iter().map(|(machine, preview)| (machine.clone(), preview.map(digest)));
+    Ok(Agreed(RefCell::new(agreed.collect())))
+}
+
+async fn one(machine: &str, body: &serde_json::Value, client: &Client) -> Result<Preview, Failure> {
+    let answer = client.act(Kind::Machine, machine, "preview", Some(body)).await?;
+    serde_json::from_value(answer).map_err(show::unseen)
 }
 
 fn lines(machine: &str, preview: &Preview, now: Timestamp) -> Vec<String> {

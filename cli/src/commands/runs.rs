@@ -1,8 +1,9 @@
 //! `landfall cancel`, `pause` and `resume`: they control a running workflow.
 
-use landfall_api::{Document, ErrorCode, Kind, Problem, WorkflowPhase};
-use landfall_client::Client;
+use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, Workflow, WorkflowPhase};
+use landfall_client::{Client, Scope};
 
+use super::each::each;
 use crate::args::{Run, Target};
 use crate::failure::Failure;
 use crate::output::Out;
@@ -16,25 +17,52 @@ pub(crate) enum Verb {
 }
 
 pub(crate) async fn run(verb: Verb, args: &Run, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let name = named(client, &args.workflow).await?;
-    let route = match verb {
-        Verb::Cancel => "cancel",
-        Verb::Pause => "pause",
-        Verb::Resume => "resume",
+    let (route, said) = match verb {
+        Verb::Cancel => ("cancel", "cancelling"),
+        Verb::Pause => ("pause", "pausing: the current action ends first"),
+        Verb::Resume => ("resume", "resumed"),
     };
-    let answer = client.act(Kind::Workflow, &name, route, None).await?;
-    if !args.output.is_table() {
-        return args.output.value(&answer, out);
+    let subjects = match (&args.selector, args.workflows.as_slice()) {
+        (None, []) => return Err(Failure::Usage("no workflows selected; use names or --selector".into())),
+        (Some(_), [_, ..]) => {
+            return Err(Failure::Usage("names and --selector exclude each other; use one of them".into()));
+        }
+        (None, names) => names.to_vec(),
+        (Some(selector), []) => open(selector, client).await?,
+    };
+    let ask = |subject: String| async move {
+        let name = named(client, &subject).await?;
+        Ok(client.act(Kind::Workflow, &name, route, None).await?)
+    };
+    each(subjects, &args.several, ask, |_, answer| {
+        if !args.output.is_table() {
+            return args.output.value(&answer, out);
+        }
+        let run = landfall_client::workflow(answer)?;
+        let cancelled = run.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Cancelled);
+        let said = if cancelled && verb == Verb::Cancel { "cancelled" } else { said };
+        Ok(out.line(&format!("workflow/{} {said}", run.metadata.name))?)
+    })
+    .await
+}
+
+/// The workflows that have not ended, of the machines with these labels.
+async fn open(selector: &LabelSelector, client: &Client) -> Result<Vec<String>, Failure> {
+    let (machines, _) = client.list(&Scope::of(Kind::Machine, Some(selector))).await?;
+    let (workflows, _) = client.list(&Scope::of(Kind::Workflow, None)).await?;
+    let of = |workflow: &Workflow| machines.iter().any(|machine| machine.metadata().name == workflow.spec.machine);
+    let ended = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal());
+    let open: Vec<_> = workflows
+        .into_iter()
+        .filter_map(|document| match document {
+            Document::Workflow(workflow) if of(&workflow) && !ended(&workflow) => Some(workflow.metadata.name.clone()),
+            _ => None,
+        })
+        .collect();
+    if open.is_empty() {
+        return Err(Failure::Usage(format!("no machine with the labels {selector} has a workflow that has not ended")));
     }
-    let run = landfall_client::workflow(answer)?;
-    let phase = run.status.as_ref().map(|s| s.phase);
-    let said = match verb {
-        Verb::Cancel if phase == Some(WorkflowPhase::Cancelled) => "cancelled",
-        Verb::Cancel => "cancelling",
-        Verb::Pause => "pausing: the current action ends first",
-        Verb::Resume => "resumed",
-    };
-    Ok(out.line(&format!("workflow/{} {said}", run.metadata.name))?)
+    Ok(open)
 }
 
 /// The workflow: named directly, or a machine's newest.

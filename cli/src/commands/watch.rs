@@ -9,7 +9,7 @@ use landfall_client::{Client, Scope};
 
 use crate::args::Watch;
 use crate::failure::Failure;
-use crate::live::{Fleet, Line, News};
+use crate::live::{Fleet, Line, News, Shown};
 use crate::output::Out;
 use crate::text::Text;
 use crate::{live, output, table};
@@ -20,7 +20,8 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
         vec![Scope::of(Kind::Machine, args.labels.selector.as_ref()), Scope::of(Kind::Workflow, None)],
     );
     let mut fleet = Fleet::default();
-    let mut display = Display::new(out, args.machines.clone(), None);
+    let shown = if args.machines.is_empty() { Shown::All } else { Shown::Machines(args.machines.clone()) };
+    let mut display = Display::new(out, shown);
     // Updates elapsed times while there are no news.
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut kinds = Vec::new();
@@ -63,8 +64,7 @@ fn all_there(machines: &[String], documents: &[Document]) -> Result<(), Failure>
 
 /// Where lines go.
 pub(crate) struct Display {
-    machines: Vec<String>,
-    run: Option<String>,
+    shown: Shown,
     screen: Option<Screen>,
     printed: BTreeMap<String, Line>,
     told_lost: bool,
@@ -76,18 +76,32 @@ struct Screen {
 }
 
 impl Display {
-    /// Shows these machines, or all; `run` in place of a machine's newest.
-    pub(crate) fn new(out: &Out, machines: Vec<String>, run: Option<String>) -> Self {
+    pub(crate) fn new(out: &Out, shown: Shown) -> Self {
         let target = ProgressDrawTarget::stdout_with_hz(10);
         let screen = (out.is_terminal() && !target.is_hidden())
             .then(|| Screen { all: MultiProgress::with_draw_target(target), bars: Vec::new() });
-        Self { machines, run, screen, printed: BTreeMap::new(), told_lost: false }
+        Self { shown, screen, printed: BTreeMap::new(), told_lost: false }
+    }
+
+    /// Shows one machine and workflow more, where workflows are shown.
+    pub(crate) fn add(&mut self, machine: &str, run: &str) {
+        if let Shown::Runs(runs) = &mut self.shown {
+            runs.insert(machine.to_owned(), run.to_owned());
+        }
+    }
+
+    /// Prints above the lines that are redrawn in place.
+    pub(crate) fn above<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.screen {
+            Some(screen) => screen.all.suspend(print),
+            None => print(),
+        }
     }
 
     pub(crate) fn show(&mut self, fleet: &Fleet, out: &mut Out) -> Result<(), Failure> {
-        let lines = fleet.lines(&self.machines, self.run.as_deref(), Timestamp::now());
+        let lines = fleet.lines(&self.shown, Timestamp::now());
         match &mut self.screen {
-            Some(screen) => screen.draw(&lines, &self.machines, out),
+            Some(screen) => screen.draw(&lines, &self.shown, out),
             None => self.print(lines, out)?,
         }
         Ok(())
@@ -144,18 +158,19 @@ impl Display {
 const LEAST_ROWS: usize = 4;
 
 impl Screen {
-    fn draw(&mut self, lines: &[Line], named: &[String], out: &Out) {
+    fn draw(&mut self, lines: &[Line], wanted: &Shown, out: &Out) {
         let room = usize::from(console::Term::stdout().size().0).saturating_sub(2).max(LEAST_ROWS);
         let shown = live::foremost(lines, room);
         let texts = live::columns(&shown);
         let mut rows: Vec<(Text, Option<u64>)> =
             shown.iter().zip(texts).map(|(line, text)| (painted(line, text, out), line.percent)).collect();
         if lines.is_empty() {
-            let said = match named {
-                [] => "No machines yet; describe them with landfall apply -f FILE.".to_owned(),
-                named => format!("{}: gone", named.join(", ")),
+            let said = match wanted {
+                Shown::All => Some("No machines yet; describe them with landfall apply -f FILE.".to_owned()),
+                Shown::Machines(names) => Some(format!("{}: gone", names.join(", "))),
+                Shown::Runs(_) => None,
             };
-            rows.push((said.into(), None));
+            rows.extend(said.map(|said| (said.into(), None)));
         }
         if shown.len() < lines.len() {
             let more = lines.len() - shown.len();
@@ -207,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_is_gone_is_reported_once() {
-        let mut display = Display::new(&Out::plain(), Vec::new(), None);
+        let mut display = Display::new(&Out::plain(), Shown::All);
         let line = |name: &str| Line { name: name.into(), ..Line::default() };
         for name in ["a", "b"] {
             display.printed.insert(name.into(), line(name));

@@ -12,11 +12,11 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::hostile;
+use crate::{fleet, hostile};
 
 const API: &str = "/apis/landfall.dev/v1alpha1";
 
-type Seen = Arc<Mutex<Vec<String>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
 /// The fake, alive until dropped.
 pub(crate) struct Fake {
@@ -62,12 +62,13 @@ pub(crate) fn run() -> Value {
                 "hint": "check the image's server", "subject": "http://h/i"}}})
 }
 
-fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+pub(crate) fn problem(status: StatusCode, code: &str, message: &str) -> Response {
     let hint = "landfall get machines lists them";
     (status, Json(json!({"code": code, "message": message, "hint": hint}))).into_response()
 }
 
-type Queries = Query<std::collections::BTreeMap<String, String>>;
+pub(crate) type Words = std::collections::BTreeMap<String, String>;
+type Queries = Query<Words>;
 
 pub(crate) fn template() -> Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template",
@@ -111,6 +112,9 @@ fn changes(plural: &str) -> String {
 }
 
 async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query): Queries) -> Response {
+    if let Some(answer) = fleet::list(&plural, &query, &seen) {
+        return answer;
+    }
     let happened = |what: &str| seen.lock().unwrap().iter().any(|s| s == what);
     let (emptied, expired) = (happened("emptied"), format!("expired {plural}"));
     if emptied && query.contains_key("watch") && !happened(&expired) {
@@ -266,7 +270,7 @@ async fn act(
         let missing = json!({"code": "NotFound", "message": "there is no Machine \"nod-1\"", "hint": hint});
         return (StatusCode::NOT_FOUND, Json(missing)).into_response();
     }
-    if !["node-1", "node-1-a"].contains(&name.as_str()) {
+    if !["node-1", "node-1-a", "n1-a", "n4-a"].contains(&name.as_str()) {
         return one(State(seen), Path((plural, name))).await;
     }
     seen.lock().unwrap().push(format!("{verb} {plural}/{name} {body}").trim_end().to_owned());
@@ -347,6 +351,9 @@ async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> Sta
 
 async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
     seen.lock().unwrap().push(format!("provision {name} {body}"));
+    if let Some(answer) = fleet::provision(&name) {
+        return answer;
+    }
     Json(if name == "evil" { hostile::run() } else { run() }).into_response()
 }
 

@@ -4,6 +4,7 @@ mod completion;
 mod contexts;
 mod edit;
 mod fake;
+mod fleet;
 mod hostile;
 mod import;
 mod pages;

@@ -30,6 +30,11 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
             "workflow/node-1-a created\n",
         ),
         (
+            &["deprovision", "machine/node-1", "--power-off"],
+            "deprovision machines/node-1 {\"force\":false,\"powerOff\":true}",
+            "workflow/node-1-a created\n",
+        ),
+        (
             &["deprovision", "node-1", "--disk", "serial=A", "--level", "secure", "--fallback", "cryptographic,zero"],
             "deprovision machines/node-1 {\"force\":false,\"disks\":[{\"serial\":\"A\"}],\"level\":\"secure\",\
              \"fallback\":[\"cryptographic\",\"zero\"]}",

@@ -46,7 +46,7 @@ pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
 pub use inspections::Inspections;
 pub use power::Power;
-pub use requests::Requests;
+pub use requests::{Clearing, Requests};
 pub use sessions::{Opened, Sessions};
 pub use source::{HttpSources, SourceChecker};
 pub use telemetry::Telemetry;

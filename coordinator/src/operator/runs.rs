@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::body::{JsonBody, Params};
 use super::caller::Operator;
 use super::problem::Refusal;
+use crate::engine::Clearing;
 use crate::state::Coordinator;
 
 /// No parameters. A request that must not start anything, such as one with `dryRun`, is refused and never taken for one
@@ -55,8 +56,10 @@ pub(super) async fn deprovision(
     JsonBody(request): JsonBody<DeprovisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    let spec = WipeSpec { disks: request.disks, level: request.level, fallback: request.fallback };
-    Ok(Json(coordinator.engine.requests().deprovision(&machine, spec, authority, request.expects.as_deref()).await?))
+    let wipe = WipeSpec { disks: request.disks, level: request.level, fallback: request.fallback };
+    let clearing = Clearing { wipe, power_off: request.power_off };
+    let requests = coordinator.engine.requests();
+    Ok(Json(requests.deprovision(&machine, clearing, authority, request.expects.as_deref()).await?))
 }
 
 /// Changes nothing.

@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use landfall_api::{
     API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, DiskReceipt, Document, DurationSpec, ErrorCode,
-    Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, WipeLevel, WipeSpec, Workflow, WorkflowSpec,
-    WorkflowStatus,
+    Kind, Machine, Metadata, PowerOffSpec, Problem, Purpose, RebootSpec, Shared, WipeLevel, WipeSpec, Workflow,
+    WorkflowSpec, WorkflowStatus,
 };
 use landfall_machine::life::{is_installed, may_begin, take_up, was_installed};
 use landfall_machine::{Input, derive, is_held, turn};
@@ -43,6 +43,21 @@ struct Asked<'a> {
     parameters: BTreeMap<String, serde_json::Value>,
     plan: Plan,
     by: Asker<'a>,
+}
+
+/// How a machine is cleared.
+#[derive(Debug, Default)]
+pub struct Clearing {
+    /// Which disks, and how thoroughly.
+    pub wipe: WipeSpec,
+    /// Whether the machine is turned off afterwards, in place of a restart.
+    pub power_off: bool,
+}
+
+impl From<WipeSpec> for Clearing {
+    fn from(wipe: WipeSpec) -> Self {
+        Self { wipe, power_off: false }
+    }
 }
 
 /// Who requests it. A rule is not a person's request.
@@ -113,13 +128,14 @@ impl Requests {
     }
 
     /// Starts a run that wipes what installs left: every disk with a receipt of this machine, or those that the request
-    /// chooses; receipts last. Then the machine restarts, and is available.
+    /// chooses; receipts last. Then the machine restarts, or is turned off, and is available.
     ///
     /// # Errors
     /// As [`Requests::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
     pub async fn deprovision(
-        &self, machine: &str, spec: WipeSpec, authority: Authority, expects: Option<&str>,
+        &self, machine: &str, clearing: impl Into<Clearing>, authority: Authority, expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
+        let Clearing { wipe: spec, power_off } = clearing.into();
         for disk in &spec.disks {
             disk.validate().map_err(|error| {
                 Problem::new(ErrorCode::InvalidDocument, error.to_string())
@@ -138,8 +154,11 @@ impl Requests {
             when: None,
             spec,
         };
-        let actions =
-            vec![step("wipe", quick, ActionSpec::Wipe(spec)), step("restart", None, ActionSpec::Reboot(RebootSpec {}))];
+        let last = match power_off {
+            true => step("power-off", None, ActionSpec::PowerOff(PowerOffSpec {})),
+            false => step("restart", None, ActionSpec::Reboot(RebootSpec {})),
+        };
+        let actions = vec![step("wipe", quick, ActionSpec::Wipe(spec)), last];
         self.begin_run(Asked {
             machine,
             expects,

@@ -204,6 +204,7 @@ impl Computer {
                     ActionResult::Wipe(WipeResult { disks: vec![self.disk()] })
                 }
                 ActionKind::HealthTest(_) => ActionResult::HealthTest(HealthTestResult { parts: 1 }),
+                ActionKind::PowerOff(_) => ActionResult::PowerOff,
                 _ => ActionResult::Reboot,
             };
             session.report(world, run, at, EventBody::Finished { result }).await;

@@ -4,6 +4,7 @@ use landfall_api::{WipeLevel, WipeSpec};
 
 use super::fleet::{Computer, Until};
 use super::*;
+use crate::engine::Clearing;
 
 async fn change(world: &World, computer: &Computer, field: &str, value: serde_json::Value) -> Result<(), Problem> {
     let mut document = computer.document();
@@ -181,6 +182,20 @@ async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
     session.power_off(&world).await;
     computer.install(&world).await;
     assert_eq!(computer.machine(&world).await.status.unwrap().wiped.len(), 1, "an install keeps what was wiped before");
+}
+
+#[tokio::test]
+async fn a_machine_turned_off_after_clearing_is_available() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.install(&world).await;
+    let clearing = Clearing { power_off: true, ..Clearing::default() };
+    let run = world.engine.requests().deprovision(&computer.name, clearing, world.ann(false), None).await.unwrap();
+    computer.run(&world, Until::Home).await;
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let kinds: Vec<_> = status.actions.iter().map(|action| action.action.spec.key()).collect();
+    assert_eq!((status.phase, kinds), (WorkflowPhase::Succeeded, vec!["wipe", "powerOff"]));
+    assert_eq!(computer.phase(&world).await, MachinePhase::Available);
 }
 
 #[tokio::test]
