@@ -39,6 +39,9 @@ pub enum LabError {
     /// QEMU refused a command, or its socket broke.
     #[error("QMP {command}: {message}")]
     Qmp { command: String, message: String },
+    /// The lab cannot do what was asked of a machine behind a BMC.
+    #[error("the lab refuses a request for system {system}: {what}")]
+    Refused { system: String, what: String },
     /// The coordinator's API answered with an error, or not at all.
     #[error("the coordinator's API: {0}")]
     Api(#[from] landfall_client::ClientError),

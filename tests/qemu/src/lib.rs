@@ -14,6 +14,7 @@ pub mod api;
 pub mod artefacts;
 pub mod baseline;
 pub mod blklog;
+mod bmc;
 mod coordinator;
 mod disk;
 mod dnsmasq;
@@ -30,11 +31,11 @@ mod machine;
 mod network;
 mod process;
 mod qmp;
-mod redfish;
 mod registry;
 mod sweep;
 
 pub use accel::Accel;
+pub use bmc::{Chassis, Ipmi, Redfish, Systems};
 pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode, KERNEL_ARGS};
 pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;
@@ -51,6 +52,5 @@ pub use machine::{
 pub use network::{Namespace, Network};
 pub use process::Process;
 pub use qmp::{Qmp, wait_event};
-pub use redfish::Redfish;
 pub use registry::{Registry, RegistryStorage};
 pub use sweep::sweep;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use landfall_lab::artefacts::{Artefacts, OsImage};
-use landfall_lab::{CPUINFO, Firmware, choose_accel};
+use landfall_lab::{CPUINFO, Chassis, Firmware, choose_accel};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Power-on to installed system in virtual machines with real firmware.
@@ -42,6 +42,9 @@ enum Command {
         #[arg(long)]
         dir: PathBuf,
     },
+    /// Read or change the chassis of a machine behind an IPMI server (used by the tests)
+    #[command(hide = true)]
+    Chassis(Chassis),
 }
 
 #[derive(Args)]
@@ -232,6 +235,10 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::FaultyHttp { listen, dir } => {
             landfall_lab::faulty::serve(listen, dir).await.with_context(|| format!("cannot serve on {listen}"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Chassis(chassis) => {
+            print!("{}", chassis.carry_out()?);
             Ok(ExitCode::SUCCESS)
         }
     }

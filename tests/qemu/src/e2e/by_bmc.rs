@@ -1,18 +1,24 @@
-//! o: a machine that only its BMC switches, over Redfish.
+//! o: a machine that only its BMC switches.
 //!
 //! Its firmware has no way to the network but by the BMC's override of the boot device.
+
+mod documents;
+mod ipmi;
+mod provisions;
+
+pub(super) use ipmi::installs as over_ipmi;
+pub(super) use provisions::provisions;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{BootWay, WorkflowPhase};
-use landfall_lab::{Firmware, Machine, Mark, Network, Redfish, wait_event};
+use landfall_lab::{Firmware, Machine, Mark, Redfish, wait_event};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::inside::in_network;
-use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
+use super::scene::{BOOT, BOOTED, INSTALL, Scene};
 use super::tools::{run, text};
 
 /// One request, on any host.
@@ -33,7 +39,7 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     let (of_empty, its_mac) = (empty.serial().clone(), empty.mac().to_owned());
     let redfish = Redfish::start(vec![machine, empty], &scene.network, &scene.context.dir).await?;
     let [bmc, other] = [0, 1].map(|index| Bmc { scene: &scene, redfish: &redfish, index });
-    ensure!(bmc.is("Off", "Hdd").await? && !redfish.machine(0).await.is_on(), "it is on from the start");
+    ensure!(bmc.is("Off", "Hdd").await? && !redfish.systems().machine(0).await.is_on(), "it is on from the start");
 
     // Not even an empty disk leads to the network.
     other.reset("On", true).await?;
@@ -50,7 +56,7 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     let first = bmc.session_after(0).await?;
     ensure!(bmc.is("On", "Hdd").await?, "the override is still there");
 
-    let pid = redfish.machine(0).await.pid().context("a machine that is on has no QEMU")?;
+    let pid = redfish.systems().machine(0).await.pid().context("a machine that is on has no QEMU")?;
     bmc.reset("ForceOff", false).await?;
     ensure!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "QEMU outlived the end of its power");
 
@@ -62,13 +68,13 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     ensure!(!scene.has_logged(asked, &["service=http", "/boot/"]), "the firmware asked the network");
 
     // The installed system does not listen to the power button.
-    let mut events = redfish.machine(0).await.qmp().context("it is off")?.events();
+    let mut events = redfish.systems().machine(0).await.qmp().context("it is off")?.events();
     bmc.post("GracefulShutdown").await?;
     wait_event(&mut events, "POWERDOWN", SWITCHED).await?;
     ensure!(bmc.is("On", "Hdd").await?, "a machine that runs reads Off");
     // A restart by the system itself is a start: it consumes the override too.
     bmc.boot("Pxe", "Once").await?;
-    redfish.machine(0).await.type_line("reboot -f").await?;
+    redfish.systems().machine(0).await.type_line("reboot -f").await?;
     bmc.session_after(first).await?;
     ensure!(bmc.is("On", "Hdd").await?, "the override is still there");
 
@@ -78,59 +84,9 @@ pub(super) async fn switches(context: Context, firmware: Firmware) -> anyhow::Re
     serial.wait_for(console, BOOTED, scene.limit(INSTALL)).await?;
     ensure!(!scene.has_logged(asked, &["service=http", "/boot/"]), "the override counted for two starts");
 
-    redfish.machine(0).await.type_line("poweroff -f").await?;
-    redfish.wait_power(0, false, scene.limit(BOOT)).await?;
+    redfish.systems().machine(0).await.type_line("poweroff -f").await?;
+    redfish.systems().wait_power(0, false, scene.limit(BOOT)).await?;
     ensure!(bmc.is("Off", "Hdd").await?, "a machine that turned itself off reads On");
-    Ok(())
-}
-
-/// All that a person does is to request the workflow: the coordinator switches the machine on, and later off and on again.
-pub(super) async fn provisions(context: Context, firmware: Firmware) -> anyhow::Result<()> {
-    let scene = Scene::start(context).await?;
-    scene.template(&scene.image_url()).await?;
-    let machine = scene.ordinary("m1").firmware(firmware);
-    let machine = machine.build(&scene.network, &scene.context.dir, scene.context.accel)?;
-    let (spec, serial) = (machine.spec().clone(), machine.serial().clone());
-    let redfish = Redfish::start(vec![machine], &scene.network, &scene.context.dir).await?;
-
-    // A password that is wrong at first.
-    let secret = |password: &str| json!({ "data": { "username": Redfish::USERNAME, "password": password }, "bmcs": [format!("http://{}", Network::ADDRESS)] });
-    scene.apply("Secret", "bmc", secret("wrong")).await?;
-    let bmc = json!({ "address": format!("redfish+{}", redfish.url(0)), "credentials": "bmc" });
-    let identity = json!({ "macs": [spec.nics[0].mac], "smbiosUuid": spec.uuid, "serial": spec.serial });
-    scene.apply("Machine", "m1", json!({ "identity": identity, "bmc": bmc })).await?;
-    let workflow = scene.coordinator.api().provision("m1", "install", false).await?;
-    let of = |kind: &str, machine: &landfall_api::Machine| {
-        let conditions = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        conditions.into_iter().find(|c| c.kind == kind).map(|c| c.reason.to_string())
-    };
-    let refused =
-        |machine: &landfall_api::Machine| of("BMCAuthenticated", machine).is_some_and(|r| r == "AccountRefused");
-    let api = scene.coordinator.api();
-    api.wait_machine("m1", "the refusal of the account", SWITCHED, refused).await?;
-    scene.apply("Secret", "bmc", secret(Redfish::PASSWORD)).await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
-    serial.wait_for(Mark::default(), BOOTED, scene.limit(INSTALL)).await?;
-    require_installed(&*redfish.machine(0).await, &workflow)?;
-    let of_m1 = |machine: &landfall_api::Machine| machine.status.as_ref().and_then(|status| status.bmc.clone());
-    let attempts = |machine: &landfall_api::Machine| of_m1(machine).map(|bmc| bmc.attempts).unwrap_or_default();
-    let ended =
-        |machine: &landfall_api::Machine| attempts(machine).last().is_some_and(|attempt| attempt.ended.is_some());
-    let machine = api.wait_machine("m1", "the end of the attempt", SWITCHED, ended).await?;
-    let found = attempts(&machine);
-    let one = found.len() == 1 && found[0].way == BootWay::PxeOnce && found[0].failure.is_none();
-    ensure!(one, "it was started in another way: {found:?}");
-    ensure!(of("PowerKnown", &machine).is_some_and(|reason| reason == "Reported"), "its power is not known");
-
-    // It runs, and its system does not listen to the power button: its power is cut after a while.
-    let pid = redfish.machine(0).await.pid().context("a machine that is on has no QEMU")?;
-    let again = api.provision("m1", "install", true).await?;
-    let again = scene.wait_end(&again, WorkflowPhase::Succeeded).await?;
-    require_installed(&*redfish.machine(0).await, &again)?;
-    ensure!(redfish.machine(0).await.pid() != Some(pid), "it was not restarted");
-    let found = attempts(&api.wait_machine("m1", "the end of the attempt", SWITCHED, ended).await?);
-    let cut = found.len() == 1 && found[0].shutdown_at.is_some() && found[0].off_at.is_some();
-    ensure!(cut, "its system was not asked before its power was cut: {found:?}");
     Ok(())
 }
 
@@ -174,7 +130,7 @@ impl Bmc<'_> {
     /// The same, until the machine is on or off.
     async fn reset(&self, kind: &str, on: bool) -> anyhow::Result<()> {
         self.post(kind).await?;
-        Ok(self.redfish.wait_power(self.index, on, SWITCHED).await?)
+        Ok(self.redfish.systems().wait_power(self.index, on, SWITCHED).await?)
     }
 
     /// Waits until the agent has enrolled anew, in a session later than this; the session's number.

@@ -180,6 +180,7 @@ const TESTS: &[Test] = tests! {
     "o" uefi_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Uefi);
     "o" bios_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Bios);
     "o" uefi_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Uefi);
+    "o" bios_over_ipmi_provision_switches_a_machine_on full |c| by_bmc::over_ipmi(c, Firmware::Bios);
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);

@@ -32,7 +32,7 @@ enum Starts {
     Continuous,
 }
 
-/// What the server reads back.
+/// What the BMC reads back.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     on: bool,
@@ -79,16 +79,11 @@ impl System {
         &self.uuid
     }
 
-    /// Where it is on the server.
-    pub(super) fn path(&self) -> String {
-        format!("/redfish/v1/Systems/{}", self.uuid)
-    }
-
     pub(super) async fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().await
     }
 
-    /// What the server reads back.
+    /// What the BMC reads back.
     pub(super) fn read(&self) -> Value {
         let State { on, network } = *self.state.borrow();
         json!({ "power": if on { "On" } else { "Off" }, "boot": if network.is_some() { "Pxe" } else { "Hdd" } })

@@ -1,0 +1,12 @@
+//! Machines behind a BMC, whose power switch and boot device are those of the lab's machines.
+
+mod chassis;
+mod ipmi;
+mod redfish;
+mod system;
+mod systems;
+
+pub use chassis::Chassis;
+pub use ipmi::Ipmi;
+pub use redfish::Redfish;
+pub use systems::Systems;
