@@ -4,19 +4,23 @@
 
 mod auth;
 mod computer;
+mod hardware;
 mod ipmi;
 mod quirks;
 mod routes;
 mod server;
 mod shared;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use auth::Accounts;
 pub use computer::{Computer, Start};
+pub use hardware::{Hardware, Switch};
 pub use quirks::{EntityTags, Quirks};
 
 use shared::Shared;
@@ -39,6 +43,15 @@ pub struct State {
     pub requests: Vec<String>,
 }
 
+impl State {
+    /// Notes a request; whether it is answered.
+    fn takes(&mut self, request: String) -> bool {
+        self.quirks.hangs |= self.quirks.hangs_at.is_some_and(|part| request.contains(part));
+        self.requests.push(request);
+        !self.quirks.hangs
+    }
+}
+
 /// A BMC that runs until it is dropped.
 pub struct BmcSim {
     shared: Shared,
@@ -50,12 +63,19 @@ pub struct BmcSim {
 impl BmcSim {
     /// Starts one on HTTP.
     pub async fn start(quirks: Quirks) -> Self {
-        Self::serve(quirks, None).await
+        Self::serve(loopback().await, Shared::new(quirks), None)
     }
 
     /// Starts one on HTTPS, with a certificate of its own.
     pub async fn start_tls(quirks: Quirks) -> Self {
-        Self::serve(quirks, Some(server::Identity::generate())).await
+        Self::serve(loopback().await, Shared::new(quirks), Some(server::Identity::generate()))
+    }
+
+    /// Starts one on HTTPS before a computer that is there, at a port that may be in another network.
+    pub fn start_before(hardware: Arc<dyn Hardware>, listener: TcpListener, quirks: Quirks) -> Self {
+        let shared = Shared::new(quirks);
+        shared.lock().computer.hardware = Some(hardware);
+        Self::serve(listener, shared, Some(server::Identity::generate()))
     }
 
     /// Starts one on IPMI 2.0 over LAN.
@@ -65,14 +85,14 @@ impl BmcSim {
         Self { shared, address: format!("ipmi://127.0.0.1:{port}"), fingerprint: None, task }
     }
 
-    async fn serve(quirks: Quirks, identity: Option<server::Identity>) -> Self {
-        let shared = Shared::new(quirks);
+    fn serve(listener: TcpListener, shared: Shared, identity: Option<server::Identity>) -> Self {
         let (fingerprint, scheme) =
             (identity.as_ref().map(server::Identity::fingerprint), identity.as_ref().map_or("http", |_| "https"));
         let down = shared.clone();
         let is_down = move || down.lock().quirks.is_down;
-        let (port, task) = server::spawn(routes::router(shared.clone()), identity, is_down).await;
-        Self { shared, address: format!("redfish+{scheme}://127.0.0.1:{port}"), fingerprint, task }
+        let address = format!("redfish+{scheme}://{}", listener.local_addr().expect("an address"));
+        let task = server::spawn(listener, routes::router(shared.clone()), identity, is_down);
+        Self { shared, address, fingerprint, task }
     }
 
     /// Its address, as a machine's document states it.
@@ -95,22 +115,37 @@ impl BmcSim {
         change(&mut self.shared.lock());
     }
 
+    /// It restarts after an outage: it answers again, and has lost its sessions and the boot device.
+    pub fn restart(&self) {
+        self.change(|state| {
+            (state.quirks.hangs, state.quirks.hangs_at, state.quirks.is_down) = (false, None, false);
+            state.accounts.sessions.clear();
+            state.computer.forget_boot(&state.quirks);
+        });
+    }
+
+    /// Waits until the state is as `wanted`, without end.
+    pub async fn reaches(&self, wanted: impl Fn(&State) -> bool) {
+        let mut changes = self.shared.changed.subscribe();
+        while !wanted(&self.shared.lock()) {
+            if changes.changed().await.is_err() {
+                break;
+            }
+        }
+    }
+
     /// Waits until the state is as `wanted`, at most 30 s.
     ///
     /// # Panics
     /// It is not as wanted in time.
     pub async fn until(&self, what: &str, wanted: impl Fn(&State) -> bool) {
-        let mut changes = self.shared.changed.subscribe();
-        let waits = async {
-            while !wanted(&self.shared.lock()) {
-                if changes.changed().await.is_err() {
-                    break;
-                }
-            }
-        };
-        let outcome = timeout(Duration::from_secs(30), waits).await;
+        let outcome = timeout(Duration::from_secs(30), self.reaches(wanted)).await;
         assert!(outcome.is_ok(), "the BMC waited 30 s for: {what}\n{:#?}", self.shared.lock());
     }
+}
+
+async fn loopback() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback")
 }
 
 impl Drop for BmcSim {

@@ -28,6 +28,8 @@ pub struct Quirks {
     pub lockout_after: Option<u32>,
     /// A boot device is accepted and not kept.
     pub reverts_boot: bool,
+    /// A boot device for one start is accepted and not kept.
+    pub reverts_once: bool,
     /// A boot device for one start is kept and not followed.
     pub ignores_once: bool,
     /// There is no `BootSourceOverrideMode`, and a change of it is refused.
@@ -52,6 +54,8 @@ pub struct Quirks {
     pub huge: bool,
     /// Requests are never answered.
     pub hangs: bool,
+    /// From a request that has this in it on, that one included, requests are never answered.
+    pub hangs_at: Option<&'static str>,
     /// Connections are cut without an answer.
     pub is_down: bool,
     /// Whatever changes something is answered with 503.

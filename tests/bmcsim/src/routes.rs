@@ -23,13 +23,9 @@ pub(crate) fn router(shared: Shared) -> Router {
 async fn answer(
     Extract(shared): Extract<Shared>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes,
 ) -> Response {
-    let hangs = {
-        let mut state = shared.lock();
-        state.requests.push(format!("{method} {}", uri.path()));
-        state.quirks.hangs
-    };
+    let is_answered = shared.lock().takes(format!("{method} {}", uri.path()));
     shared.notify();
-    if hangs {
+    if !is_answered {
         std::future::pending::<()>().await;
     }
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
@@ -198,7 +194,8 @@ fn set_boot(state: &mut State, headers: &HeaderMap, body: &Value) -> Response {
     if boot.get("BootSourceOverrideMode").is_some() && (state.quirks.no_mode || state.quirks.refuses_mode) {
         return error(StatusCode::BAD_REQUEST, "PropertyNotWritable", "BootSourceOverrideMode is read only");
     }
-    if !state.quirks.reverts_boot {
+    let once = boot["BootSourceOverrideEnabled"] == "Once";
+    if !(state.quirks.reverts_boot || once && state.quirks.reverts_once) {
         let computer = &mut state.computer;
         computer.version += 1;
         for (key, field) in [
@@ -210,6 +207,7 @@ fn set_boot(state: &mut State, headers: &HeaderMap, body: &Value) -> Response {
                 value.clone_into(field);
             }
         }
+        computer.set_boot(&state.quirks);
     }
     StatusCode::OK.into_response()
 }

@@ -31,12 +31,10 @@ impl Identity {
     }
 }
 
-/// Serves until the task is aborted: its port, and the task. While `is_down`, connections are cut.
-pub(crate) async fn spawn(
-    router: Router, identity: Option<Identity>, is_down: impl Fn() -> bool + Send + 'static,
-) -> (u16, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback");
-    let port = listener.local_addr().expect("an address").port();
+/// Serves until the task is aborted. While `is_down`, connections are cut.
+pub(crate) fn spawn(
+    listener: TcpListener, router: Router, identity: Option<Identity>, is_down: impl Fn() -> bool + Send + 'static,
+) -> JoinHandle<()> {
     let acceptor = identity.map(|identity| {
         let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -46,7 +44,7 @@ pub(crate) async fn spawn(
             .expect("a certificate and its key");
         TlsAcceptor::from(Arc::new(config))
     });
-    let task = tokio::spawn(async move {
+    tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             if is_down() {
                 continue;
@@ -65,6 +63,5 @@ pub(crate) async fn spawn(
                 }
             });
         }
-    });
-    (port, task)
+    })
 }

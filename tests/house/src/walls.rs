@@ -75,7 +75,9 @@ pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-image", may: &["landfall-api", "landfall-disk"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall {
         name: "landfall-lab",
-        may: &["landfall-api", "landfall-client", "landfall-disk", "landfall-image", "landfall-session"],
+        may: &[
+            "landfall-api", "landfall-bmcsim", "landfall-client", "landfall-disk", "landfall-image", "landfall-session",
+        ],
         tests: &[],
         never: &[],
     },

@@ -35,7 +35,7 @@ mod registry;
 mod sweep;
 
 pub use accel::Accel;
-pub use bmc::{Chassis, Ipmi, Redfish, Systems};
+pub use bmc::{Chassis, Ipmi, Redfish, Simulated, Systems};
 pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode, KERNEL_ARGS};
 pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;

@@ -4,6 +4,7 @@
 //! host's own network.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sweep::{own_prefix, remove_namespace};
@@ -29,6 +30,11 @@ impl Namespace {
     /// Its name, for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The file that stands for it, for those that enter it.
+    pub fn file(&self) -> PathBuf {
+        Path::new("/run/netns").join(&self.name)
     }
 
     /// A command that will run inside, and die with this process.

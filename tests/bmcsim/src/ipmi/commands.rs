@@ -22,7 +22,9 @@ pub(super) fn before_login(message: &[u8]) -> Option<Vec<u8>> {
 /// A request in a session.
 pub(super) fn answer(message: &[u8], session: &mut Session, state: &mut State) -> Option<Vec<u8>> {
     let (function, sequence, command, data) = wire::request(message)?;
-    state.requests.push(format!("{function:#04x} {command:#04x} {data:02x?}"));
+    if !state.takes(format!("{function:#04x} {command:#04x} {data:02x?}")) {
+        return None;
+    }
     state.computer.settle(&state.quirks);
     let (code, data) = result((function, command), data, session, state);
     Some(wire::answer(function, sequence, command, code, &data))
@@ -61,8 +63,10 @@ fn result(command: (u8, u8), data: &[u8], session: &mut Session, state: &mut Sta
             (if computer.reset(kind, quirks) { 0 } else { 0xd5 }, Vec::new())
         }
         ((0, 0x08), [5, first, second, ..]) => {
-            if !quirks.reverts_boot {
+            let once = first & 0x40 == 0;
+            if !(quirks.reverts_boot || once && quirks.reverts_once) {
                 set_flags(computer, *first, *second);
+                computer.set_boot(quirks);
             }
             (0, Vec::new())
         }

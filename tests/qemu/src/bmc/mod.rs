@@ -3,10 +3,12 @@
 mod chassis;
 mod ipmi;
 mod redfish;
+mod simulated;
 mod system;
 mod systems;
 
 pub use chassis::Chassis;
 pub use ipmi::Ipmi;
 pub use redfish::Redfish;
+pub use simulated::Simulated;
 pub use systems::Systems;

@@ -83,6 +83,10 @@ impl System {
         self.machine.lock().await
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.state.borrow().on
+    }
+
     /// What the BMC reads back.
     pub(super) fn read(&self) -> Value {
         let State { on, network } = *self.state.borrow();

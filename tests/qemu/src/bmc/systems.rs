@@ -49,6 +49,21 @@ impl Systems {
         self.systems[index].uuid()
     }
 
+    /// Whether a machine is on.
+    pub(super) fn is_on(&self, index: usize) -> bool {
+        self.systems[index].is_on()
+    }
+
+    /// Passes a wish for the power switch on; why not, otherwise.
+    pub(super) fn reset(&self, index: usize, kind: &str) -> Result<(), String> {
+        self.systems[index].reset(kind)
+    }
+
+    /// What the next start, or each, begins with.
+    pub(super) fn override_boot(&self, index: usize, target: &str, enabled: &str) -> Result<(), String> {
+        self.systems[index].override_boot(target, enabled)
+    }
+
     /// A machine, to look at its disks and to speak with it. The BMC does not switch it meanwhile: waits belong elsewhere, on its
     /// [`Machine::serial`].
     pub async fn machine(&self, index: usize) -> MutexGuard<'_, Machine> {

@@ -4,9 +4,11 @@
 
 mod documents;
 mod ipmi;
+mod lies;
 mod provisions;
 
 pub(super) use ipmi::installs as over_ipmi;
+pub(super) use lies::{Lie, is_found_out};
 pub(super) use provisions::provisions;
 
 use std::time::Duration;

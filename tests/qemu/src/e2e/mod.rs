@@ -72,6 +72,7 @@ use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{Accel, CPUINFO, DiskBus, Firmware, Medium, choose_accel};
 
+use self::by_bmc::Lie;
 use self::late_ports::Fault;
 use self::matrix::Way;
 use self::own_initramfs::Maker;
@@ -181,6 +182,9 @@ const TESTS: &[Test] = tests! {
     "o" bios_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Bios);
     "o" uefi_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Uefi);
     "o" bios_over_ipmi_provision_switches_a_machine_on full |c| by_bmc::over_ipmi(c, Firmware::Bios);
+    "o" bios_a_bmc_that_reverts_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::BootDevice);
+    "o" bios_a_bmc_that_pretends_to_switch_on_is_found_out full |c| by_bmc::is_found_out(c, Lie::PowerOn);
+    "o" bios_a_bmc_that_ignores_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::Start);
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);

@@ -1,7 +1,9 @@
 //! What the coordinator is given of a machine behind a BMC, and what it shows.
 
+use anyhow::Context as _;
 use landfall_api::{BootAttempt, Machine};
-use landfall_lab::{Firmware, Log, MachineSpec};
+use landfall_bmcsim::Quirks;
+use landfall_lab::{Firmware, Log, MachineSpec, Network, Simulated};
 use serde_json::{Value, json};
 
 use crate::e2e::scene::Scene;
@@ -18,6 +20,19 @@ pub(super) fn build(scene: &Scene, firmware: Firmware) -> anyhow::Result<(landfa
     let machine = builder.build(&scene.network, &scene.context.dir, scene.context.accel)?;
     let behind = Behind { spec: machine.spec().clone(), serial: machine.serial().clone() };
     Ok((machine, behind))
+}
+
+/// The same behind a simulator, described.
+pub(super) async fn behind_a_simulator(
+    scene: &Scene, quirks: Quirks, firmware: Firmware,
+) -> anyhow::Result<(Simulated, Behind)> {
+    let (machine, m1) = build(scene, firmware)?;
+    let simulated = Simulated::start(quirks, machine, &scene.network, &scene.context.dir)?;
+    account(scene, &Network::ADDRESS.to_string(), (landfall_bmcsim::USERNAME, landfall_bmcsim::PASSWORD)).await?;
+    let bmc = simulated.bmc();
+    let certificate = format!("sha256:{}", hex::encode(bmc.fingerprint().context("a BMC without a certificate")?));
+    describe(scene, &m1, json!({ "address": bmc.address(), "certificate": certificate })).await?;
+    Ok((simulated, m1))
 }
 
 /// Describes a machine, with its `spec.bmc` but for the account: that is in the Secret `bmc`.
