@@ -52,6 +52,13 @@ pub fn note(status: &mut BmcStatus, step: &Step, now: Timestamp) {
     }
 }
 
+/// The BMC may have forgotten the boot device: it is set again before the power is switched on.
+pub fn doubt(status: &mut BmcStatus) {
+    if let Some(attempt) = open_mut(status).filter(|attempt| attempt.on_at.is_none()) {
+        attempt.boot_set_at = None;
+    }
+}
+
 /// The attempt under way has ended. A way on which the agent came is tried first the next time.
 pub fn end(status: &mut BmcStatus, outcome: Outcome, now: Timestamp) {
     let Some(attempt) = open_mut(status) else { return };

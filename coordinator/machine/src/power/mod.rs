@@ -10,7 +10,7 @@ mod plan;
 mod step;
 mod wanted;
 
-pub use attempts::{begin, cleared, end, note};
+pub use attempts::{begin, cleared, doubt, end, note};
 pub use conditions::{Contact, erase, show, status_of};
 pub use plan::{Look, has_time, next, tried};
 pub use step::{Outcome, Step};

@@ -169,7 +169,10 @@ impl Driver {
         if let Some(again) = self.cannot_read(&found).await? {
             return Ok(again);
         }
-        self.failures = 0;
+        // A BMC that was silent may have restarted, and forgotten the boot device. Where the power is on, that was switched with it.
+        if std::mem::take(&mut self.failures) > 0 && self.connection.is_off() {
+            self.connection.change(|machine| power::doubt(power::status_of(machine))).await?;
+        }
         for _ in 0..MAX_STEPS {
             let Some(found) = self.documents().await? else { return Ok(IDLE) };
             if let Some(again) = self.step(&found).await? {

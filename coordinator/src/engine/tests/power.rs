@@ -196,6 +196,23 @@ async fn an_outage_of_the_bmc_costs_no_way() {
 }
 
 #[tokio::test]
+async fn a_boot_device_that_an_outage_took_is_set_again() {
+    // Chassis Control, which is not answered any more.
+    let sim = BmcSim::start_ipmi(Quirks { hangs_at: Some("0x00 0x02"), ..Quirks::default() }).await;
+    let world = world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    driver.look().await.unwrap();
+    assert_eq!(sim.seen().computer.target, "Pxe");
+    assert_eq!(world.condition("BMCReachable").await.unwrap(), (ConditionStatus::False, "Unreachable".into()));
+    sim.restart();
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(attempts(&world).await, [(BootWay::PxeOnce, None)], "an outage costs no way");
+    let starts = sim.seen().computer.starts;
+    assert_eq!((starts.len(), starts[0].from.as_str()), (1, "Pxe"));
+}
+
+#[tokio::test]
 async fn a_refused_shutdown_is_followed_by_a_cut() {
     let quirks = Quirks { refuses_shutdown: true, ..Quirks::default() };
     for sim in [BmcSim::start(quirks.clone()).await, BmcSim::start_ipmi(quirks).await] {

@@ -5,10 +5,12 @@
 mod documents;
 mod ipmi;
 mod lies;
+mod outages;
 mod provisions;
 
 pub(super) use ipmi::installs as over_ipmi;
 pub(super) use lies::{Lie, is_found_out};
+pub(super) use outages::end_well as outages_end_well;
 pub(super) use provisions::provisions;
 
 use std::time::Duration;
