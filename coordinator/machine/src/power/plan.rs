@@ -117,6 +117,8 @@ fn step_of(status: &BmcStatus, attempt: &BootAttempt, look: &Look) -> Step {
         _ if over(attempt.off_at, SWITCH, now) => {
             failed(format!("the power does not read off {} s after it was switched off", SWITCH.as_secs()))
         }
+        // The limits above hold, also where a machine is given less to netboot.
+        _ if attempt.off_at.is_some() || power.is_some() && attempt.shutdown_at.is_some() => Step::Wait,
         // It says nothing of its power, or is on its way.
         _ if over(Some(attempt.begun), look.netboot, now) => {
             failed("the BMC did not say whether the machine has power")

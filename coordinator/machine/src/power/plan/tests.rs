@@ -17,6 +17,7 @@ struct Computer {
     leased: bool,
     last_heard: Option<Timestamp>,
     now: Timestamp,
+    netboot: Duration,
     /// The way on which its agent comes.
     boots_by: Option<BootWay>,
     shuts_down: bool,
@@ -34,6 +35,7 @@ impl Computer {
             leased: false,
             last_heard: None,
             now: Timestamp::UNIX_EPOCH,
+            netboot: NETBOOT,
             boots_by: Some(BootWay::PxeOnce),
             shuts_down: true,
             set: None,
@@ -42,8 +44,8 @@ impl Computer {
     }
 
     fn look(&self) -> Look {
-        let Self { wanted, connected, leased, last_heard, power, now, .. } = *self;
-        Look { wanted, connected, leased, last_heard, power, netboot: NETBOOT, now }
+        let Self { wanted, connected, leased, last_heard, power, netboot, now, .. } = *self;
+        Look { wanted, connected, leased, last_heard, power, netboot, now }
     }
 
     /// One step, as the engine makes it.
@@ -108,6 +110,19 @@ fn a_running_system_is_asked_before_its_power_is_cut() {
         assert_eq!(took >= SHUTDOWN, !shuts_down, "{took:?}");
         assert!(computer.connected);
     }
+}
+
+#[test]
+fn a_short_netboot_deadline_leaves_time_to_shut_down() {
+    let netboot = Duration::from_secs(30);
+    let mut computer = Computer { shuts_down: false, netboot, ..Computer::new(PowerState::On) };
+    assert!((0..100).any(|_| computer.turn() == Step::Off), "{:?}", computer.steps);
+    computer.power = Some(PowerState::On);
+    assert_eq!(computer.turn(), Step::Wait, "the power is on its way");
+    computer.power = Some(PowerState::Off);
+    computer.runs();
+    assert!(computer.connected, "{:?}", computer.steps);
+    assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
 }
 
 #[test]
