@@ -9,7 +9,8 @@ use super::documents::{attempts, behind_a_simulator, ended, is};
 use super::{Context, SWITCHED};
 use crate::e2e::scene::{BOOTED, INSTALL, Scene, require_installed};
 
-/// It hangs where it is to switch on, and cuts connections while the machine boots. It comes back without sessions and boot device.
+/// It hangs where it is to switch on, and cuts connections from power-on to phone-home. It comes back without sessions and
+/// boot device.
 pub(in crate::e2e) async fn end_well(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
     scene.template(&scene.image_url()).await?;
@@ -37,9 +38,10 @@ pub(in crate::e2e) async fn end_well(context: Context) -> anyhow::Result<()> {
     let came = |m: &landfall_api::Machine| m.status.as_ref().is_some_and(|status| status.epoch > 0);
     let machine = api.wait_machine("m1", "the agent", scene.limit(INSTALL), came).await?;
     ensure!(dead(&machine), "a BMC that is down is said to answer");
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    ensure!(dead(&api.machine("m1").await?), "a BMC that is down is said to answer");
     simulated.bmc().restart();
 
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     m1.serial.wait_for(Mark::default(), BOOTED, scene.limit(INSTALL)).await?;
     require_installed(&*simulated.systems().machine(0).await, &workflow)?;
     let back = |machine: &_| alive(machine) && ended(machine);
