@@ -33,6 +33,7 @@ pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
         Kind::Workflow => serde_path_to_error::deserialize(&value).map(Document::Workflow),
         Kind::Secret => serde_path_to_error::deserialize(&value).map(Document::Secret),
         Kind::EnrolmentRule => serde_path_to_error::deserialize(&value).map(Document::EnrolmentRule),
+        Kind::Pool => serde_path_to_error::deserialize(&value).map(Document::Pool),
     };
     typed.map_err(|error| {
         let mut issues = Vec::new();

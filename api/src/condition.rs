@@ -131,6 +131,8 @@ open_words! {
         Progressing,
         /// Machine: a system is installed.
         Provisioned,
+        /// Pool: as many machines as wanted run what is wanted.
+        Ready,
         /// Machine: a disk carries a receipt that the store does not know. Nothing begins before a person decides.
         ReceiptConflict,
         /// Workflow: its machine restarted in the middle of an action.
@@ -179,7 +181,7 @@ open_words! {
         Cancelled,
         /// Nothing in the document vouches for the certificate that the BMC shows.
         CertificateUntrusted,
-        /// Every bus was scanned and every disk read.
+        /// Every bus was scanned and every disk read; or every machine runs what is wanted.
         Complete,
         /// A person confirmed it.
         Confirmed,
@@ -257,8 +259,12 @@ open_words! {
         NoSecret,
         /// The agent is not connected.
         NoSession,
+        /// There is no such template.
+        NoTemplate,
         /// Nothing is known of an agent that is not heard.
         NotHeard,
+        /// Only a person may request what is to be done.
+        NeedsPerson,
         /// It is not paused.
         NotPaused,
         /// `spec.maintenance` is not set.
@@ -267,6 +273,8 @@ open_words! {
         OneComputer,
         /// Every part passed its last test.
         Passed,
+        /// `spec.paused` is set.
+        Paused,
         /// The account may not do that.
         PermissionDenied,
         /// The installed system phoned home.
@@ -281,6 +289,8 @@ open_words! {
         Reported,
         /// The workflow that was requested before has ended.
         RunEnded,
+        /// Machines are being installed, or leave the pool.
+        Rolling,
         /// Its actions are under way.
         Running,
         /// Its agent was connected all the time.
@@ -297,6 +307,10 @@ open_words! {
         Succeeded,
         /// A second key tried the machine's boot token.
         TokenReused,
+        /// Fewer machines are free and suitable than are wanted.
+        TooFewMachines,
+        /// More machines failed than `spec.maxFailures` says.
+        TooManyFailures,
         /// Two computers asked for a session.
         TwoComputers,
         /// A receipt names a workflow that the store does not have.
@@ -387,6 +401,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Progressing: AfterFailure Cancelled Deprovisioning Ended Failed Holding
         Idle Provisioning Queued Running Succeeded WaitingForAgent WaitingForPhoneHome;
     Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed LeftOut PhonedHome Provisioning;
+    Ready: Complete NeedsPerson NoTemplate Paused Rolling TooFewMachines TooManyFailures;
     ReceiptConflict: Adopted Forced Known NewerThanStore UnknownReceipt;
     Restarted: MachineRestarted;
     Silent: Heard NoAgent NoHeartbeat NoSession;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{EnrolmentRule, Kind, Machine, Metadata, Secret, Shared, Template, Workflow};
+use crate::{EnrolmentRule, Kind, Machine, Metadata, Pool, Secret, Shared, Template, Workflow};
 
 /// Any document. A clone shares it.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,8 @@ pub enum Document {
     Secret(Shared<Secret>),
     /// An enrolment rule.
     EnrolmentRule(Shared<EnrolmentRule>),
+    /// A pool.
+    Pool(Shared<Pool>),
 }
 
 impl Document {
@@ -28,6 +30,7 @@ impl Document {
             Self::Workflow(_) => Kind::Workflow,
             Self::Secret(_) => Kind::Secret,
             Self::EnrolmentRule(_) => Kind::EnrolmentRule,
+            Self::Pool(_) => Kind::Pool,
         }
     }
     /// The metadata.
@@ -38,6 +41,7 @@ impl Document {
             Self::Workflow(d) => &d.metadata,
             Self::Secret(d) => &d.metadata,
             Self::EnrolmentRule(d) => &d.metadata,
+            Self::Pool(d) => &d.metadata,
         }
     }
     /// The metadata, to be filled in by a store.
@@ -48,6 +52,7 @@ impl Document {
             Self::Workflow(d) => &mut d.metadata,
             Self::Secret(d) => &mut d.metadata,
             Self::EnrolmentRule(d) => &mut d.metadata,
+            Self::Pool(d) => &mut d.metadata,
         }
     }
     /// `machine/node-1`, as the command line names it.
@@ -73,7 +78,7 @@ macro_rules! of_each_kind {
     };
 }
 
-of_each_kind!(Machine Template Workflow Secret EnrolmentRule);
+of_each_kind!(Machine Template Workflow Secret EnrolmentRule Pool);
 
 impl Serialize for Document {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
@@ -83,6 +88,7 @@ impl Serialize for Document {
             Self::Workflow(d) => d.serialize(s),
             Self::Secret(d) => d.serialize(s),
             Self::EnrolmentRule(d) => d.serialize(s),
+            Self::Pool(d) => d.serialize(s),
         }
     }
 }

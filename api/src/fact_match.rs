@@ -1,4 +1,4 @@
-//! Expressions over facts, as enrolment rules use them: the disk selectors' operators, on any fact.
+//! Expressions over facts, as enrolment rules and pools use them: the disk selectors' operators, on any fact.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::OnceLock};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::facts::schema::{resolved, schema_of};
 use crate::selector::{EQUAL, OPERATORS, glob, parse_size};
-use crate::{EnrolmentRuleSpec, MachineFacts, nearest};
+use crate::{MachineFacts, nearest};
 
 /// An invalid condition of a rule.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -35,23 +35,21 @@ enum Test<'a> {
     Glob(&'a str),
 }
 
-impl EnrolmentRuleSpec {
-    /// Whether every condition holds for these facts (`MachineFacts` as JSON). A repeated fact, such as
-    /// `disks.id.sizeBytes`, matches if one of its values matches; with `!=` if all do. A missing fact never matches.
-    ///
-    /// # Errors `FactError` if a condition is invalid, independent of the facts.
-    pub fn matches(&self, facts: &Value) -> Result<bool, FactError> {
-        let tests: Vec<_> =
-            self.when.iter().map(|(path, text)| Ok((path, parse(path, text)?))).collect::<Result<_, FactError>>()?;
-        Ok(tests.iter().all(|(path, test)| {
-            let mut found = Vec::new();
-            values(facts, path, &mut found);
-            match test {
-                Test::IsNot(_) => !found.is_empty() && found.iter().all(|value| holds(test, value)),
-                _ => found.iter().any(|value| holds(test, value)),
-            }
-        }))
-    }
+/// Whether every condition holds for these facts (`MachineFacts` as JSON). A repeated fact, such as
+/// `disks.id.sizeBytes`, matches if one of its values matches; with `!=` if all do. A missing fact never matches.
+///
+/// # Errors `FactError` if a condition is invalid, independent of the facts.
+pub fn facts_match(when: &BTreeMap<String, String>, facts: &Value) -> Result<bool, FactError> {
+    let tests: Vec<_> =
+        when.iter().map(|(path, text)| Ok((path, parse(path, text)?))).collect::<Result<_, FactError>>()?;
+    Ok(tests.iter().all(|(path, test)| {
+        let mut found = Vec::new();
+        values(facts, path, &mut found);
+        match test {
+            Test::IsNot(_) => !found.is_empty() && found.iter().all(|value| holds(test, value)),
+            _ => found.iter().any(|value| holds(test, value)),
+        }
+    }))
 }
 
 /// What is wrong with each condition, by path.
@@ -171,11 +169,8 @@ mod tests {
 
     fn check(path: &str, expression: &str) -> Result<bool, FactError> {
         let when = BTreeMap::from([(path.to_owned(), expression.to_owned())]);
-        assert_eq!(
-            faults(&when).pop().map(|(_, fault)| fault),
-            EnrolmentRuleSpec { when: when.clone(), ..Default::default() }.matches(&Value::Null).err()
-        );
-        EnrolmentRuleSpec { when, ..EnrolmentRuleSpec::default() }.matches(&facts())
+        assert_eq!(faults(&when).pop().map(|(_, fault)| fault), facts_match(&when, &Value::Null).err());
+        facts_match(&when, &facts())
     }
 
     #[test]
@@ -221,15 +216,11 @@ mod tests {
 
     #[test]
     fn every_condition_must_hold_and_none_is_every_machine() {
-        let both = |memory: &str| EnrolmentRuleSpec {
-            when: BTreeMap::from([
-                ("memoryBytes".to_owned(), memory.to_owned()),
-                ("cpu.logical".to_owned(), "16".to_owned()),
-            ]),
-            ..EnrolmentRuleSpec::default()
+        let both = |memory: &str| {
+            BTreeMap::from([("memoryBytes".to_owned(), memory.to_owned()), ("cpu.logical".to_owned(), "16".to_owned())])
         };
-        assert_eq!(both("> 1GiB").matches(&facts()), Ok(true));
-        assert_eq!(both("> 1TiB").matches(&facts()), Ok(false));
-        assert_eq!(EnrolmentRuleSpec::default().matches(&facts()), Ok(true));
+        assert_eq!(facts_match(&both("> 1GiB"), &facts()), Ok(true));
+        assert_eq!(facts_match(&both("> 1TiB"), &facts()), Ok(false));
+        assert_eq!(facts_match(&BTreeMap::new(), &facts()), Ok(true));
     }
 }

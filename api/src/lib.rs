@@ -35,6 +35,7 @@ mod object;
 mod openapi;
 mod parameter;
 mod pin;
+mod pool;
 mod preview;
 mod readable;
 mod receipt;
@@ -75,6 +76,7 @@ pub use document::Document;
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
+pub use fact_match::{FactError, facts_match};
 pub use facts::{
     BmcFacts, CpuFacts, DeviceFacts, DiskContents, DiskFacts, DiskHealth, FactChange, FactDifference, FirmwareFacts,
     FirmwareMode, Inspection, MAX_DEVICES, MAX_FACT_CHANGES, MAX_MODULES, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts,
@@ -99,6 +101,7 @@ pub use object::{API_VERSION, Kind, Metadata, Object};
 pub use openapi::openapi;
 pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
+pub use pool::{POOL_MEMBERS_SHOWN, Pool, PoolClaim, PoolMember, PoolMemberState, PoolRelease, PoolSpec, PoolStatus};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use readable::readable_bytes;
 pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};

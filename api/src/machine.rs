@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     Authority, BmcSpec, BmcStatus, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange,
-    HealthReport, MacAddr, MachineFacts, NetworkInterface, Object, ProofKind, Shared, WipeReport,
+    HealthReport, MacAddr, MachineFacts, NetworkInterface, Object, PoolClaim, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
@@ -132,6 +132,8 @@ pub struct MachineStatus {
     /// How its parts did in health tests, the newest last; at most 128.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tested: Vec<HealthReport>,
+    /// The pool that has it.
+    pub pool: Option<PoolClaim>,
     /// What was read of its BMC, and done there.
     pub bmc: Option<BmcStatus>,
     /// How it was admitted, and its certificates.

@@ -24,11 +24,14 @@ pub enum Kind {
     Secret,
     /// Rules for machines without a person's document.
     EnrolmentRule,
+    /// So many machines that run one template.
+    Pool,
 }
 
 impl Kind {
     /// Every kind, in the order they depend on one another.
-    pub const ALL: [Self; 5] = [Self::Secret, Self::Machine, Self::Template, Self::EnrolmentRule, Self::Workflow];
+    pub const ALL: [Self; 6] =
+        [Self::Secret, Self::Machine, Self::Template, Self::EnrolmentRule, Self::Pool, Self::Workflow];
     /// Its name as written in documents, the singular and the plural used on the command line, and what it is.
     const fn words(self) -> [&'static str; 4] {
         match self {
@@ -42,6 +45,7 @@ impl Kind {
                 let about = "Rules for machines without a person's document.";
                 ["EnrolmentRule", "enrolmentrule", "enrolmentrules", about]
             }
+            Self::Pool => ["Pool", "pool", "pools", "So many machines that run one template."],
         }
     }
     /// The kind's name as written in documents.
@@ -68,6 +72,7 @@ impl Kind {
             "w" | "wf" | "workflow" | "workflows" => Some(Self::Workflow),
             "secret" | "secrets" => Some(Self::Secret),
             "rule" | "rules" | "enrolmentrule" | "enrolmentrules" => Some(Self::EnrolmentRule),
+            "pool" | "pools" => Some(Self::Pool),
             _ => None,
         }
     }

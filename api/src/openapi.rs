@@ -205,6 +205,7 @@ posts! {
     "/machines/{name}/power" power(PowerRequest) -> PowerReport:
         "Read a machine's power through its BMC, or change it; answers what is read then";
     "/machines/{name}/adopt" adopt() -> Machine: "Adopt a machine that is already installed";
+    "/machines/{name}/release" release() -> Machine: "Take a machine out of its pool: it is cleared, and then free";
     "/machines/{name}/confirm" confirmMachine() -> Machine: "Clear a machine's identity alarm";
     "/machines/{name}/detach" detach() -> DetachResponse: "Stop managing a machine; its disks stay unchanged";
     "/workflows/{name}/cancel" cancel() -> Workflow: "Stop a workflow";

@@ -6,7 +6,8 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    API_VERSION, Action, EnrolmentRule, ForEachSpec, IncludeSpec, Kind, Machine, Secret, Template, Workflow, list_item,
+    API_VERSION, Action, EnrolmentRule, ForEachSpec, IncludeSpec, Kind, Machine, Pool, Secret, Template, Workflow,
+    list_item,
 };
 
 /// Prefix of the definitions in which an expression may stand for any value.
@@ -89,12 +90,14 @@ pub(crate) fn of(kind: Kind) -> &'static Schema {
     static WORKFLOW: OnceLock<Schema> = OnceLock::new();
     static SECRET: OnceLock<Schema> = OnceLock::new();
     static RULE: OnceLock<Schema> = OnceLock::new();
+    static POOL: OnceLock<Schema> = OnceLock::new();
     match kind {
         Kind::Machine => MACHINE.get_or_init(|| headed(Schema::made_from::<Machine>(), kind)),
         Kind::Template => TEMPLATE.get_or_init(|| headed(with_expressions(Schema::made_from::<Template>()), kind)),
         Kind::Workflow => WORKFLOW.get_or_init(|| headed(Schema::made_from::<Workflow>(), kind)),
         Kind::Secret => SECRET.get_or_init(|| headed(Schema::made_from::<Secret>(), kind)),
         Kind::EnrolmentRule => RULE.get_or_init(|| headed(Schema::made_from::<EnrolmentRule>(), kind)),
+        Kind::Pool => POOL.get_or_init(|| headed(Schema::made_from::<Pool>(), kind)),
     }
 }
 

@@ -15,11 +15,14 @@ use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
     Action, BmcProtocol, BmcSpec, Digest, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine,
-    Metadata, NetworkInterface, Problem, Reservation, Secret, SuccessOn, Workflow, is_bmc_place,
+    Metadata, NetworkInterface, Pool, Problem, Reservation, Secret, SuccessOn, WipeSpec, Workflow, is_bmc_place,
 };
 
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
+
+/// More machines than one coordinator has.
+const MAX_REPLICAS: u32 = 100_000;
 
 /// Labels of one document, or given by one rule.
 const MAX_LABELS: usize = 64;
@@ -45,6 +48,7 @@ impl Document {
             Self::Workflow(workflow) => self::workflow(workflow, &mut issues),
             Self::Secret(secret) => self::secret(secret, &mut issues),
             Self::EnrolmentRule(rule) => self::enrolment_rule(rule, &mut issues),
+            Self::Pool(pool) => self::pool(pool, &mut issues),
         }
         issues
     }
@@ -277,11 +281,34 @@ fn secret(secret: &Secret, issues: &mut Vec<Issue>) {
     }
 }
 
-fn enrolment_rule(rule: &EnrolmentRule, issues: &mut Vec<Issue>) {
-    for (path, fault) in crate::fact_match::faults(&rule.spec.when) {
+fn when(when: &BTreeMap<String, String>, issues: &mut Vec<Issue>) {
+    for (path, fault) in crate::fact_match::faults(when) {
         let hint = "the facts are those that `landfall get machine NAME -o yaml` shows under status.facts";
         issues.push(Issue::new(join("spec.when", &path), fault.to_string(), hint));
     }
+}
+
+fn pool(pool: &Pool, issues: &mut Vec<Issue>) {
+    let spec = &pool.spec;
+    label(&spec.template, "spec.template", "a template's name", issues);
+    when(&spec.when, issues);
+    labels(&spec.match_labels, "spec.matchLabels", issues);
+    if spec.replicas > MAX_REPLICAS {
+        let hint = format!("write a number from 0 to {MAX_REPLICAS}");
+        issues.push(Issue::new("spec.replicas", format!("{} machines are too many", spec.replicas), hint));
+    }
+    if spec.max_unavailable == 0 {
+        let hint = "write 1 or more; `paused: true` has nothing begin";
+        issues.push(Issue::new("spec.maxUnavailable", "0 machines at once install none", hint));
+    }
+    let release = WipeSpec { disks: Vec::new(), level: spec.release.level, fallback: spec.release.fallback.clone() };
+    if let Err(problem) = release.check_levels() {
+        issues.push(Issue::new("spec.release.fallback", problem.message, problem.hint));
+    }
+}
+
+fn enrolment_rule(rule: &EnrolmentRule, issues: &mut Vec<Issue>) {
+    when(&rule.spec.when, issues);
     if let Some(template) = &rule.spec.template {
         label(template, "spec.template", "a template's name", issues);
     }

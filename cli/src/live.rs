@@ -178,7 +178,7 @@ impl Fleet {
             News::Gone(document) => match document {
                 Document::Machine(machine) => drop(self.machines.remove(&machine.metadata.name)),
                 Document::Workflow(run) => drop(self.runs.remove(&run.metadata.name)),
-                Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => {}
+                Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) | Document::Pool(_) => {}
             },
             News::Lost(..) | News::Ended(_) => {}
         }
@@ -188,7 +188,7 @@ impl Fleet {
         match document {
             Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), machine)),
             Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), run)),
-            Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => {}
+            Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) | Document::Pool(_) => {}
         }
     }
 

@@ -69,6 +69,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         },
         Command::Import(args) => commands::import::run(&args, out),
         Command::Deprovision(args) => commands::provision::deprovision(&args, &connect().await?, out).await,
+        Command::Release(args) => commands::provision::release(&args, &connect().await?, out).await,
         Command::Confirm(args) => commands::confirm::run(&args, &connect().await?, out).await,
         Command::Retry(args) => commands::provision::retry(&args, &connect().await?, out).await,
         Command::Cancel(args) => runs::run(runs::Verb::Cancel, &args.run, &connect().await?, out).await,

@@ -3,7 +3,7 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ConditionStatus, ConditionType, Document, EnrolmentRule, Kind, Machine, MachinePhase, Secret,
+    ActionState, ConditionStatus, ConditionType, Document, EnrolmentRule, Kind, Machine, MachinePhase, Pool, Secret,
     Template, Workflow, WorkflowPhase,
 };
 
@@ -100,6 +100,11 @@ pub(crate) fn documents(kind: Kind, documents: &[&Document], wide: bool, labels:
         (Kind::EnrolmentRule, true) => {
             &["NAME", "PRIORITY", "WHEN", "TEMPLATE", "APPROVES", "AGE", "NAMES", "LABELLED", "APPLIED"]
         }
+        (Kind::Pool, false) => &["NAME", "TEMPLATE", "WANTED", "READY", "INSTALLING", "FAILED", "STATE", "AGE"],
+        (Kind::Pool, true) => &[
+            "NAME", "TEMPLATE", "WANTED", "READY", "INSTALLING", "FAILED", "STATE", "AGE", "OUTDATED", "RELEASING",
+            "FOR",
+        ],
         (Kind::Workflow, false) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE"],
         (Kind::Workflow, true) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE", "TOOK", "BY", "PROBLEM"],
     };
@@ -115,6 +120,7 @@ pub(crate) fn documents(kind: Kind, documents: &[&Document], wide: bool, labels:
             Document::Workflow(workflow) => workflow_cells(workflow, now),
             Document::Secret(secret) => secret_cells(secret, now),
             Document::EnrolmentRule(rule) => rule_cells(rule, now),
+            Document::Pool(pool) => pool_cells(pool, now),
         };
         cells.truncate(header.len());
         if labels {
@@ -144,7 +150,7 @@ pub(crate) fn phase(document: &Document) -> Option<String> {
     match document {
         Document::Machine(machine) => Some(machine_phase(machine)),
         Document::Workflow(run) => Some(workflow_phase(run)),
-        Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => None,
+        Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) | Document::Pool(_) => None,
     }
 }
 
@@ -228,6 +234,29 @@ fn rule_cells(rule: &EnrolmentRule, now: Timestamp) -> Vec<String> {
         or_dash(rule.spec.name.clone().unwrap_or_default()),
         or_dash(pairs(&rule.spec.labels).collect::<Vec<_>>().join(",")),
         rule.status.as_ref().map_or("-".into(), |s| s.applied.to_string()),
+    ]
+}
+
+fn pool_cells(pool: &Pool, now: Timestamp) -> Vec<String> {
+    let (spec, status) = (&pool.spec, pool.status.clone().unwrap_or_default());
+    let ready = status.conditions.iter().find(|condition| condition.kind == ConditionType::Ready);
+    let state = ready.map_or("-".into(), |ready| match ready.status {
+        ConditionStatus::True => "Ready".into(),
+        ConditionStatus::False | ConditionStatus::Unknown => ready.reason.to_string(),
+    });
+    let wanted = pairs(&spec.match_labels).chain(spec.when.iter().map(|(fact, is)| format!("{fact} {is}")));
+    vec![
+        pool.metadata.name.clone(),
+        spec.template.clone(),
+        spec.replicas.to_string(),
+        status.ready.to_string(),
+        status.installing.to_string(),
+        status.failed.to_string(),
+        state,
+        human::age(pool.metadata.creation_timestamp, now),
+        status.outdated.to_string(),
+        status.releasing.to_string(),
+        or_dash(wanted.collect::<Vec<_>>().join(", ")),
     ]
 }
 

@@ -92,6 +92,12 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         Ok(())
     };
     tasks.spawn(ending("the BMCs' keeper", failed.clone(), drives));
+    let (token, pools) = (stop.clone(), engine.clone());
+    let looks = async move {
+        pools.pools().run(token).await;
+        Ok(())
+    };
+    tasks.spawn(ending("the pools' keeper", failed.clone(), looks));
     let (token, store) = (stop.clone(), coordinator.store.clone());
     let ticks = async move {
         engine.upkeep().run_ticker(token).await;

@@ -22,7 +22,7 @@ pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
 pub(crate) use power::Power;
 pub(crate) use runs::{
-    Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch,
+    Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Release, Resume, Retry, Run, Watch,
 };
 pub(crate) use site::{
     Approve, Audit, Backup, Complete, Completion, Context, ContextCommand, Man, OneMachine, Shell, Token, TokenCommand,
@@ -111,7 +111,9 @@ pub(crate) enum Command {
     Import(Import),
     /// Clear what an install left on a machine, and make it available again.
     Deprovision(Deprovision),
-    /// Stop a workflow.
+    /// Take machines out of their pools: they are cleared, and then free.
+    Release(Release),
+    /// Stop workflows.
     Cancel(Cancel),
     /// Pause a workflow: the current action ends, no other begins.
     Pause(Pause),

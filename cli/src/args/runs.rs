@@ -115,6 +115,26 @@ fn level(text: &str) -> Result<WipeLevel, String> {
     WipeLevel::named(text).ok_or_else(|| format!("it is none of {levels}"))
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The disks are wiped as the pool's spec.release says. The pool then claims another machine if it has too few; to keep it from claiming
+the same one again, set spec.maintenance in the machine's document. The command first shows what is on the disks; on a terminal it
+asks before it goes on.
+
+Examples:
+  landfall release node-1                          Replace a machine that is not well
+  landfall release -l rack=r7 --yes                Empty a rack")]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) machines: Machines,
+    /// Do not ask before data is destroyed.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Output format of the machines. See: landfall help output.
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    pub(crate) output: Output,
+}
+
 /// Workflows, by their names or their machines.
 #[derive(Debug, Args)]
 pub(crate) struct Run {

@@ -36,8 +36,8 @@ impl std::str::FromStr for Target {
 /// KIND[,KIND…] [NAME…], or KIND/NAME….
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// machines, templates, workflows, secrets or enrolmentrules (or m, t, w, rules), several separated by commas, or
-    /// all; then names. Or KIND/NAME, any number of times.
+    /// machines, templates, workflows, pools, secrets or enrolmentrules (or m, t, w, rules), several separated by commas,
+    /// or all; then names. Or KIND/NAME, any number of times.
     #[arg(required = true, value_name = "KIND[/NAME]|NAME")]
     pub(crate) words: Vec<String>,
 }

@@ -49,6 +49,7 @@ async fn names_of(names: Names, connection: &[(String, String)]) -> Option<Vec<(
         Names::Of(Kind::Workflow) => &[(Kind::Workflow, "")],
         Names::Of(Kind::Secret) => &[(Kind::Secret, "")],
         Names::Of(Kind::EnrolmentRule) => &[(Kind::EnrolmentRule, "")],
+        Names::Of(Kind::Pool) => &[(Kind::Pool, "")],
         Names::Runs => &[(Kind::Workflow, ""), (Kind::Machine, "machine/")],
         Names::Subjects => &[(Kind::Workflow, ""), (Kind::Machine, "")],
     };

@@ -1,4 +1,4 @@
-//! `landfall provision`, `deprovision` and `retry`: they start workflows and may wait for them.
+//! `landfall provision`, `deprovision` and `retry`, which start workflows and may wait for them, and `release`.
 
 use landfall_api::{DeprovisionRequest, Kind, MachineCheck, PreviewRequest, ProvisionRequest, RenderedList};
 use landfall_client::Client;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::each::{each, named};
 use super::preview;
 use super::{follow, stated, template};
-use crate::args::{Deprovision, Provision, Retry, Several};
+use crate::args::{Deprovision, Provision, Release, Retry, Several};
 use crate::failure::Failure;
 use crate::output::Out;
 use crate::{output, show};
@@ -89,6 +89,23 @@ pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut O
     };
     let start = |name: String| start(client, "deprovision", agreed.of(&name).map(request), name);
     follow::each(names, (&args.machines.several, &args.follow), start, client, out).await
+}
+
+pub(crate) async fn release(args: &Release, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let names = named(&args.machines, client).await?;
+    let agreed = preview::agree(&names, &PreviewRequest::default(), (true, args.yes), client).await?;
+    let ask = |name: String| {
+        let agreed = agreed.of(&name);
+        async move {
+            agreed?;
+            Ok(client.act(Kind::Machine, &name, "release", None).await?)
+        }
+    };
+    each(names, &args.machines.several, ask, |name, answer| match args.output.is_table() {
+        true => Ok(out.line(&format!("machine/{name} released: it is cleared, and then free"))?),
+        false => args.output.value(&answer, out),
+    })
+    .await
 }
 
 /// Requests a workflow for a machine whose preview was agreed to.

@@ -95,6 +95,17 @@ pub(crate) fn rule() -> Value {
         "status": {"applied": 7}})
 }
 
+pub(crate) fn pool() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Pool",
+        "metadata": {"name": "web", "generation": 3, "resourceVersion": 7, "creationTimestamp": ago(0)},
+        "spec": {"replicas": 3, "template": "mini", "matchLabels": {"rack": "r7"}, "when": {"memoryBytes": ">= 64GiB"}},
+        "status": {"ready": 1, "installing": 1, "failed": 1, "requested": {"person": "ann", "at": ago(0), "force": false},
+            "conditions": [{"type": "Ready", "status": "False", "reason": "TooFewMachines", "observedGeneration": 3,
+                "message": "1 of 3 machines are ready: 1 more is wanted, and no other machine is free and suitable", "since": ago(0)}],
+            "members": [{"name": "node-3", "state": "failed", "problem": "the image ended early"},
+                {"name": "node-2", "state": "installing"}, {"name": "node-1", "state": "ready"}]}})
+}
+
 /// What a watch tells, one line a change, and then ends as a restarting coordinator's streams do.
 fn changes(plural: &str) -> String {
     let line = |kind: &str, version: u64, object: Value| {
@@ -163,6 +174,7 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
         "templates" => vec![template()],
         "secrets" => vec![secret()],
         "enrolmentrules" => vec![rule()],
+        "pools" => vec![pool()],
         _ => Vec::new(),
     };
     Json(json!({"items": items, "metadata": {"resourceVersion": 6}})).into_response()
@@ -201,6 +213,7 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
         ("templates", "mini") => Json(template()).into_response(),
         ("secrets", "root-key") => Json(secret()).into_response(),
         ("enrolmentrules", "dell") => Json(rule()).into_response(),
+        ("pools", "web") => Json(pool()).into_response(),
         _ => problem(
             StatusCode::NOT_FOUND,
             "NotFound",

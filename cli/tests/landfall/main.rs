@@ -178,7 +178,7 @@ fn events_and_logs_have_text_and_json_lines() {
 
 #[test]
 fn every_kind_is_explained_as_recorded() {
-    for kind in ["machine", "template", "workflow", "secret", "enrolmentrule"] {
+    for kind in landfall_api::Kind::ALL.map(landfall_api::Kind::singular) {
         let shown = run_landfall("unix:///nonexistent", &["explain", kind, "--recursive"]);
         assert_eq!(shown.code, 0, "{}", shown.err);
         landfall_golden::same(&format!("explain/{kind}.txt"), &shown.out);

@@ -33,7 +33,7 @@ fn settled(text: &str) -> String {
 fn tables_of_every_kind() {
     let fake = Fake::start();
     let mut text = String::new();
-    for kind in ["machines", "templates", "workflows", "secrets", "enrolmentrules"] {
+    for kind in ["machines", "templates", "workflows", "secrets", "enrolmentrules", "pools"] {
         for form in ["table", "wide"] {
             text += &format!("$ landfall get {kind} -o {form}\n{}", fake.landfall(&["get", kind, "-o", form]).out);
         }
@@ -45,7 +45,8 @@ fn tables_of_every_kind() {
 fn pages_of_describe() {
     let fake = Fake::start();
     let mut text = String::new();
-    for subject in ["machine/node-1", "workflow/node-1-a", "template/mini", "secret/root-key", "rule/dell"] {
+    for subject in ["machine/node-1", "workflow/node-1-a", "template/mini", "secret/root-key", "rule/dell", "pool/web"]
+    {
         text += &format!("$ landfall describe {subject}\n{}\n", fake.landfall(&["describe", subject]).out);
     }
     insta::assert_snapshot!(settled(&text));

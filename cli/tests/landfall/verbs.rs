@@ -13,6 +13,7 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
         (&["adopt", "machine/node-1"], "adopt machines/node-1", "machine/node-1 adopted\n"),
         (&["detach", "node-1"], "detach machines/node-1", "machine/node-1 detached\n"),
         (&["revoke", "node-1"], "revoke machines/node-1", "machine/node-1 revoked\n"),
+        (&["release", "node-1"], "release machines/node-1", "machine/node-1 released: it is cleared, and then free\n"),
         (&["cancel", "node-1-a"], "cancel workflows/node-1-a", "workflow/node-1-a cancelling\n"),
         (
             &["pause", "machine/node-1"],

@@ -20,6 +20,7 @@ mod lease;
 pub mod life;
 mod limits;
 mod persons;
+pub mod pool;
 pub mod power;
 mod reboot;
 mod receipts;

@@ -70,6 +70,16 @@ pub fn has_ended(workflow: &Workflow) -> bool {
     workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal())
 }
 
+/// Whether the workflow has succeeded.
+pub fn succeeded(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Succeeded)
+}
+
+/// Whether a person stopped the workflow.
+pub fn was_cancelled(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Cancelled)
+}
+
 /// Whether the workflow was asked for and no agent has taken it yet.
 pub fn waits(workflow: &Workflow) -> bool {
     workflow.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Pending)

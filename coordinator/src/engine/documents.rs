@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use landfall_api::{
-    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Problem,
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, Problem,
     Reservation, Template,
 };
 
@@ -31,6 +31,13 @@ pub struct Documents {
     sources: Arc<dyn SourceChecker>,
 }
 
+/// Who applies a document.
+#[derive(Debug, Clone, Copy)]
+struct By<'a> {
+    who: &'a str,
+    person: bool,
+}
+
 impl Documents {
     pub(in crate::engine) const fn new(
         fleet: Arc<Fleet>, steps: Steps, identities: Arc<Identities>, requests: Requests, removals: Arc<Removals>,
@@ -48,12 +55,25 @@ impl Documents {
     pub async fn apply(
         &self, document: Document, who: &str, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
+        self.apply_as(document, By { who, person: true }, dry_run).await
+    }
+
+    /// The same, where a file says it and no person stands behind it at this moment.
+    ///
+    /// # Errors
+    /// As [`Documents::apply`].
+    pub async fn apply_file(&self, document: Document, who: &str) -> Result<(Document, ApplyOutcome), Problem> {
+        self.apply_as(document, By { who, person: false }, false).await
+    }
+
+    async fn apply_as(
+        &self, document: Document, by: By<'_>, dry_run: bool,
+    ) -> Result<(Document, ApplyOutcome), Problem> {
         document.validate()?;
         match &document {
-            Document::Machine(machine) => return self.apply_machine(machine, document.clone(), who, dry_run).await,
+            Document::Machine(machine) => return self.apply_machine(machine, document.clone(), by, dry_run).await,
             Document::Template(template) => self.check_template(template).await?,
-            Document::EnrolmentRule(_) => {}
-            Document::Secret(_) => {}
+            Document::EnrolmentRule(_) | Document::Secret(_) | Document::Pool(_) => {}
             Document::Workflow(_) => {
                 return Err(Problem::new(
                     ErrorCode::Forbidden,
@@ -64,15 +84,15 @@ impl Documents {
             }
         }
         let document = match document {
-            Document::Secret(secret) => return self.vault.apply(secret.into_inner(), who, dry_run).await,
+            Document::Secret(secret) => return self.vault.apply(secret.into_inner(), by.who, dry_run).await,
             other => other,
         };
-        self.put(document, who, dry_run).await
+        self.put(document, by, dry_run).await
     }
 
     /// One identity is written at a time, and one change of a machine: what is found here still holds when it is stored.
     async fn apply_machine(
-        &self, machine: &Machine, document: Document, who: &str, dry_run: bool,
+        &self, machine: &Machine, document: Document, by: By<'_>, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
         let identity = self.identities.alone().await;
         let name = &machine.metadata.name;
@@ -81,7 +101,7 @@ impl Documents {
             None => None,
         };
         self.check_machine(machine)?;
-        let applied = self.put(document, who, dry_run).await?;
+        let applied = self.put(document, by, dry_run).await?;
         drop(identity);
         if let (Document::Machine(machine), Some(live), false) = (&applied.0, &mut live, dry_run)
             && applied.1 != ApplyOutcome::Unchanged
@@ -92,7 +112,7 @@ impl Documents {
     }
 
     /// Creates the document, or changes the stored one's spec and labels.
-    async fn put(&self, document: Document, who: &str, dry_run: bool) -> Result<(Document, ApplyOutcome), Problem> {
+    async fn put(&self, document: Document, by: By<'_>, dry_run: bool) -> Result<(Document, ApplyOutcome), Problem> {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
@@ -105,6 +125,9 @@ impl Documents {
                 return Err(StoreError::Conflict { kind, name, stored, given: named }.into());
             }
             let mut merged = merge(document.clone(), stored.as_ref());
+            if let Document::Pool(pool) = &mut merged {
+                self.stands_behind(pool, stored.as_ref(), by);
+            }
             let outcome = match &stored {
                 None => ApplyOutcome::Created,
                 Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
@@ -142,7 +165,7 @@ impl Documents {
                     if let Document::Machine(machine) = &document {
                         self.fleet.index().put_machine(machine);
                     }
-                    tracing::info!(%kind, name, who, ?outcome, "applied");
+                    tracing::info!(%kind, name, who = by.who, ?outcome, "applied");
                     return Ok((document, outcome));
                 }
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. })
@@ -151,6 +174,20 @@ impl Documents {
             }
         }
         Err(Problem::new(ErrorCode::Conflict, format!("{kind} \"{name}\" changed again and again during the request")))
+    }
+
+    /// Notes the person who requested what the pool's document says: machines are wiped in that name. What a file changes has none.
+    fn stands_behind(&self, pool: &mut Pool, stored: Option<&Document>, by: By<'_>) {
+        let same = matches!(stored, Some(Document::Pool(stored)) if stored.spec == pool.spec);
+        let status = pool.status.get_or_insert_default();
+        if !same {
+            // Who waits for it means what is wanted now.
+            status.conditions.clear();
+        }
+        if !same || (by.person && status.requested.is_none()) {
+            let authority = || Authority { person: by.who.to_owned(), at: self.fleet.now(), force: false };
+            status.requested = by.person.then(authority);
+        }
     }
 
     /// Deletes a document, in the name of `who`. A machine may be deleted at any moment: its workflow is cancelled, and
@@ -175,7 +212,7 @@ impl Documents {
         };
         match &found {
             Document::Secret(_) => self.vault.delete(name, version).await,
-            Document::Template(_) | Document::EnrolmentRule(_) => {
+            Document::Template(_) | Document::EnrolmentRule(_) | Document::Pool(_) => {
                 Ok(self.fleet.store().documents().delete_if(kind, name, version).await?)
             }
             Document::Machine(_) => {
@@ -294,45 +331,33 @@ fn names_version(document: &Document) -> bool {
 /// The stored document with the applied one's spec and labels; or the applied one, ready to be created.
 fn merge(applied: Document, stored: Option<&Document>) -> Document {
     let version = applied.metadata().resource_version;
-    let mut merged = match (applied, stored) {
-        (Document::Machine(new), Some(Document::Machine(old))) => {
-            let mut merged = old.clone();
-            merged.spec.clone_from(&new.spec);
-            merged.metadata.labels.clone_from(&new.metadata.labels);
-            Document::Machine(merged)
-        }
-        (Document::Template(new), Some(Document::Template(old))) => {
-            let mut merged = old.clone();
-            merged.spec.clone_from(&new.spec);
-            merged.metadata.labels.clone_from(&new.metadata.labels);
-            Document::Template(merged)
-        }
-        (Document::Secret(new), Some(Document::Secret(old))) => {
-            let mut merged = old.clone();
-            merged.spec.clone_from(&new.spec);
-            merged.metadata.labels.clone_from(&new.metadata.labels);
-            Document::Secret(merged)
-        }
-        (Document::EnrolmentRule(new), Some(Document::EnrolmentRule(old))) => {
-            let mut merged = old.clone();
-            merged.spec.clone_from(&new.spec);
-            merged.metadata.labels.clone_from(&new.metadata.labels);
-            Document::EnrolmentRule(merged)
-        }
-        (mut new, _) => {
-            let metadata = new.metadata_mut();
-            (metadata.uid, metadata.creation_timestamp) = (None, None);
-            (metadata.generation, metadata.resource_version) = (0, 0);
-            match &mut new {
-                Document::Machine(machine) => machine.status = Some(MachineStatus::default()),
-                Document::Template(template) => template.status = None,
-                Document::Workflow(workflow) => workflow.status = None,
-                Document::Secret(secret) => secret.status = None,
-                Document::EnrolmentRule(rule) => rule.status = None,
+    macro_rules! merged {
+        ($($kind:ident)*) => {
+            match (applied, stored) {
+                $((Document::$kind(new), Some(Document::$kind(old))) => {
+                    let mut merged = old.clone();
+                    merged.spec.clone_from(&new.spec);
+                    merged.metadata.labels.clone_from(&new.metadata.labels);
+                    Document::$kind(merged)
+                })*
+                (mut new, _) => {
+                    let metadata = new.metadata_mut();
+                    (metadata.uid, metadata.creation_timestamp) = (None, None);
+                    (metadata.generation, metadata.resource_version) = (0, 0);
+                    match &mut new {
+                        Document::Machine(machine) => machine.status = Some(MachineStatus::default()),
+                        Document::Template(template) => template.status = None,
+                        Document::Workflow(workflow) => workflow.status = None,
+                        Document::Secret(secret) => secret.status = None,
+                        Document::EnrolmentRule(rule) => rule.status = None,
+                        Document::Pool(pool) => pool.status = None,
+                    }
+                    return new;
+                }
             }
-            return new;
-        }
-    };
+        };
+    }
+    let mut merged = merged!(Machine Template Secret EnrolmentRule Pool);
     if version != 0 {
         merged.metadata_mut().resource_version = version;
     }

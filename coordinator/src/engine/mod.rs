@@ -8,7 +8,7 @@
 //! Its parts, from what the others use to what uses the others; each has its own state, and none uses one that comes later:
 //! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, assignments,
 //! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Inspections`], [`Documents`], [`Certificates`],
-//! [`Enrolments`], [`Boot`], [`Power`] and [`Upkeep`].
+//! [`Enrolments`], [`Boot`], [`Power`], [`Pools`] and [`Upkeep`].
 
 mod alarms;
 mod assignments;
@@ -19,6 +19,7 @@ mod enrolments;
 mod fleet;
 mod identities;
 mod inspections;
+mod pools;
 mod power;
 mod removals;
 mod requests;
@@ -45,6 +46,7 @@ pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
 pub use inspections::Inspections;
+pub use pools::Pools;
 pub use power::Power;
 pub use requests::{Clearing, Requests};
 pub use sessions::{Opened, Sessions};
@@ -75,6 +77,7 @@ pub struct Engine {
     enrolments: Enrolments,
     boot: Arc<Boot>,
     power: Arc<Power>,
+    pools: Arc<Pools>,
     upkeep: Arc<Upkeep>,
 }
 
@@ -121,6 +124,7 @@ impl Engine {
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
         let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone()));
+        let pools = Arc::new(Pools::new(fleet.clone(), requests.clone(), &machines));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
                 fleet.clone(),
@@ -141,6 +145,7 @@ impl Engine {
             )),
             boot: Arc::new(Boot::new(fleet.clone(), tokens)),
             power,
+            pools,
             upkeep: Arc::new(Upkeep::new(
                 fleet.clone(),
                 steps,
@@ -213,6 +218,11 @@ impl Engine {
     /// Machines' power.
     pub fn power(&self) -> &Power {
         &self.power
+    }
+
+    /// Pools of machines.
+    pub fn pools(&self) -> &Pools {
+        &self.pools
     }
 
     /// What time changes.

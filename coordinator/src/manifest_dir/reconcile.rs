@@ -129,7 +129,7 @@ impl Reconciler {
         }
         let who = by(file);
         let (_, outcome) =
-            actor::acting(&who, self.engine.documents().apply(document, &who, false)).await.map_err(located)?;
+            actor::acting(&who, self.engine.documents().apply_file(document, &who)).await.map_err(located)?;
         tracing::info!(file, document = reference, %outcome, "a manifest was applied");
         if outcome != ApplyOutcome::Unchanged {
             self.audit(file, "Apply", &reference, outcome.to_string()).await;

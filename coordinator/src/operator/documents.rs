@@ -72,7 +72,7 @@ pub(super) fn missing(kind: Kind, name: &str) -> Problem {
 /// Who may change documents of a kind. Rules let machines in, and secrets are for those who may see everything anyway.
 pub(super) const fn role_for(kind: Kind) -> Role {
     match kind {
-        Kind::Machine | Kind::Template | Kind::Workflow => Role::Operator,
+        Kind::Machine | Kind::Template | Kind::Workflow | Kind::Pool => Role::Operator,
         Kind::Secret | Kind::EnrolmentRule => Role::Admin,
     }
 }

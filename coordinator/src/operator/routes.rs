@@ -74,6 +74,7 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/machines/{name}/inspect", Operator, "Look at a machine again, and report its facts", runs::inspect),
         on_post("/machines/{name}/power", Operator, "Read a machine's power, or change it", runs::power),
         on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
+        on_post("/machines/{name}/release", Operator, "Take a machine out of its pool", runs::release),
         on_post("/machines/{name}/confirm", Operator, "Clear a machine's identity alarm", runs::confirm_identity),
         on_post("/machines/{name}/detach", Operator, "Stop managing a machine; its disks stay unchanged", runs::detach),
         on_post("/machines/{name}/approve", Operator, "Approve a machine's key", access::approve),

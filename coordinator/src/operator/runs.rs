@@ -91,6 +91,13 @@ pub(super) async fn detach(
     Ok(Json(DetachResponse { object, stays }))
 }
 
+pub(super) async fn release(
+    operator: Operator, State(coordinator): State<Arc<Coordinator>>, Path(machine): Path<String>,
+) -> Result<Json<Shared<Machine>>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.pools().release(&machine, authority).await?))
+}
+
 /// Handlers of the verbs that take a name alone: each calls the engine's request of the same name and answers the document.
 macro_rules! verbs {
     ($($verb:ident: $document:ty;)*) => {$(

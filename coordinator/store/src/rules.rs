@@ -88,6 +88,7 @@ pub(super) fn same_spec(a: &Document, b: &Document) -> bool {
         (Document::Workflow(a), Document::Workflow(b)) => a.spec == b.spec,
         (Document::Secret(a), Document::Secret(b)) => a.spec == b.spec,
         (Document::EnrolmentRule(a), Document::EnrolmentRule(b)) => a.spec == b.spec,
+        (Document::Pool(a), Document::Pool(b)) => a.spec == b.spec,
         _ => false,
     }
 }

@@ -31,7 +31,10 @@ async fn a_database_of_an_earlier_version_opens_unchanged() {
         for kind in Kind::ALL {
             let (documents, _) = store.documents().list(kind).await.unwrap();
             let documents: Vec<_> = documents.iter().map(|document| serde_json::to_value(document).unwrap()).collect();
-            assert_eq!(&documents, &answers[&format!("/{}", kind.plural())]);
+            // Pools are younger than the database.
+            let recorded = answers.get(&format!("/{}", kind.plural()));
+            assert!(recorded.is_some() || kind == Kind::Pool, "{kind}");
+            assert_eq!(&documents, recorded.unwrap_or(&Vec::new()));
             for document in documents {
                 let name = document["metadata"]["name"].as_str().unwrap();
                 let history = store.documents().history(kind, name, usize::MAX).await.unwrap();

@@ -4,7 +4,7 @@ mod machine;
 mod workflow;
 
 use jiff::Timestamp;
-use landfall_api::{Condition, ConditionStatus, Document, EnrolmentRule, Kind, Metadata, Secret, Template};
+use landfall_api::{Condition, ConditionStatus, Document, EnrolmentRule, Kind, Metadata, Pool, Secret, Template};
 use landfall_client::{Client, Scope};
 
 use super::{events, history};
@@ -55,6 +55,7 @@ pub(crate) async fn run(args: &Describe, client: &Client, out: &mut Out) -> Resu
             Document::Workflow(run) => page.workflow(run)?,
             Document::Secret(secret) => page.secret(secret)?,
             Document::EnrolmentRule(rule) => page.rule(rule)?,
+            Document::Pool(pool) => page.pool(pool)?,
         }
         let (kind, name) = (document.kind(), &document.metadata().name);
         if matches!(kind, Kind::Machine | Kind::Workflow) {
@@ -102,6 +103,36 @@ impl Page<'_> {
         }
         let mut columns = Columns::new(&["FACT", "IS"]);
         spec.when.iter().for_each(|(fact, is)| columns.row(vec![fact.clone(), is.clone()]));
+        self.columns(&columns)
+    }
+
+    fn pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+        self.metadata(&pool.metadata)?;
+        let (spec, status) = (&pool.spec, pool.status.clone().unwrap_or_default());
+        self.field("Template", &spec.template)?;
+        let wanted = table::pairs(&spec.match_labels).chain(spec.when.iter().map(|(fact, is)| format!("{fact} {is}")));
+        self.field("Claims", &or_dash(wanted.collect::<Vec<_>>().join(", ")))?;
+        self.field("Wanted", &spec.replicas.to_string())?;
+        let parts = [
+            ("ready", status.ready),
+            ("installing", status.installing),
+            ("outdated", status.outdated),
+            ("failed", status.failed),
+            ("leaving", status.releasing),
+        ];
+        let there = parts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}"));
+        self.field("Machines", &or_dash(there.collect::<Vec<_>>().join(", ")))?;
+        let by = status.requested.map(|by| by.person);
+        self.field("Wipes for", &by.unwrap_or_else(|| "no person: a file requests it".into()))?;
+        self.conditions(&status.conditions)?;
+        if status.members.is_empty() {
+            return Ok(());
+        }
+        self.heading("Machines")?;
+        let mut columns = Columns::new(&["NAME", "STATE", "PROBLEM"]);
+        for member in status.members {
+            columns.row(vec![member.name, member.state.to_string(), or_dash(member.problem.unwrap_or_default())]);
+        }
         self.columns(&columns)
     }
 

@@ -81,6 +81,7 @@ fn conditions(document: &Document) -> &[Condition] {
     match document {
         Document::Machine(machine) => machine.status.as_ref().map_or(&[], |s| &s.conditions),
         Document::Workflow(run) => run.status.as_ref().map_or(&[], |s| &s.conditions),
+        Document::Pool(pool) => pool.status.as_ref().map_or(&[], |s| &s.conditions),
         Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => &[],
     }
 }

@@ -7,13 +7,13 @@
 use landfall_api::message::EnrollRequest;
 use landfall_api::{
     AppliedRule, ApprovedKey, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
-    Shared, check_expressions, is_dns_label,
+    Shared, check_expressions, facts_match, is_dns_label,
 };
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::super::identities::{facts_of, undescribed};
 use super::super::internal;
-use super::super::requests::RULE_LABEL;
+use super::super::requests::{Asker as By, RULE_LABEL};
 use super::{Asker, Enrolments};
 use landfall_store::audit::Note;
 
@@ -36,7 +36,7 @@ impl Enrolments {
         }
         let facts = serde_json::to_value(facts).map_err(internal)?;
         rules.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
-        Ok(rules.into_iter().find(|rule| match rule.spec.matches(&facts) {
+        Ok(rules.into_iter().find(|rule| match facts_match(&rule.spec.when, &facts) {
             Ok(matches) => matches,
             Err(error) => {
                 tracing::warn!(rule = %rule.metadata.name, %error, "an enrolment rule is not valid; it matches no \
@@ -145,8 +145,10 @@ impl Enrolments {
         if !mine.into_inner() {
             return Ok(());
         }
-        let outcome =
-            self.requests.provision_by_rule(machine, template, std::collections::BTreeMap::new(), &rule.name).await;
+        let outcome = self
+            .requests
+            .provision_by(machine, template, std::collections::BTreeMap::new(), By::Rule(&rule.name))
+            .await;
         let result = match &outcome {
             Ok(run) => run.metadata.name.clone(),
             Err(problem) => format!("not started: {problem}"),

@@ -10,10 +10,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use landfall_api::{
     API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, DiskReceipt, Document, DurationSpec, ErrorCode,
-    Kind, Machine, Metadata, PowerOffSpec, Problem, Purpose, RebootSpec, Shared, WipeLevel, WipeSpec, Workflow,
-    WorkflowSpec, WorkflowStatus,
+    Kind, Machine, MachineStatus, Metadata, PoolClaim, PowerOffSpec, Problem, Purpose, RebootSpec, Shared, WipeLevel,
+    WipeSpec, Workflow, WorkflowSpec, WorkflowStatus,
 };
 use landfall_machine::life::{is_installed, may_begin, take_up, was_installed};
+use landfall_machine::pool::carries_system;
 use landfall_machine::{Input, derive, is_held, turn};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
@@ -32,6 +33,9 @@ const CLEARS_WITHIN: u64 = 5 * 60;
 
 /// The label of a run that a rule started: the rule's name.
 pub(in crate::engine) const RULE_LABEL: &str = "landfall.dev/rule";
+
+/// The label of a run that a pool started: the pool's name.
+const POOL_LABEL: &str = "landfall.dev/pool";
 
 /// A run that is asked for.
 struct Asked<'a> {
@@ -61,9 +65,13 @@ impl From<WipeSpec> for Clearing {
 }
 
 /// Who requests it. A rule is not a person's request.
-enum Asker<'a> {
+pub(in crate::engine) enum Asker<'a> {
+    /// A person.
     Person(Authority),
+    /// The enrolment rule of that name.
     Rule(&'a str),
+    /// A pool that wants this of the machine, with the person behind it.
+    Pool(&'a PoolClaim, Option<Authority>),
 }
 
 impl Asker<'_> {
@@ -113,16 +121,17 @@ impl Requests {
         self.begin_run(Asked { machine, expects, template, purpose: Purpose::Provision, parameters, plan, by }).await
     }
 
-    /// The same for an enrolment rule: once in a machine's life, and only where nothing was ever installed. The agent
-    /// writes a blank disk and refuses any other, since no person asked.
+    /// The same where no person asks at this moment. For an enrolment rule: once in a machine's life, and only where nothing was ever
+    /// installed. For a pool: of what it wants of that machine. Without a person's authority the agent writes a blank disk and
+    /// refuses any other.
     ///
     /// # Errors
-    /// As [`Requests::provision`], and `DiskNotBlank` for a machine that is, was or may be installed.
-    pub async fn provision_by_rule(
-        &self, machine: &str, template: &str, parameters: BTreeMap<String, serde_json::Value>, rule: &str,
+    /// As [`Requests::provision`]; `DiskNotBlank` if something may be installed and no person stands behind the request, `Conflict` if
+    /// the pool wants something else of the machine by now.
+    pub(in crate::engine) async fn provision_by(
+        &self, machine: &str, template: &str, parameters: BTreeMap<String, serde_json::Value>, by: Asker<'_>,
     ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
-        let by = Asker::Rule(rule);
         self.begin_run(Asked { machine, expects: None, template, purpose: Purpose::Provision, parameters, plan, by })
             .await
     }
@@ -206,6 +215,10 @@ impl Requests {
             Asker::Rule(rule) => {
                 labels.insert(RULE_LABEL.to_owned(), rule.to_owned());
                 None
+            }
+            Asker::Pool(claim, by) => {
+                labels.insert(POOL_LABEL.to_owned(), claim.name.clone());
+                by
             }
         };
         let spec = WorkflowSpec {
@@ -346,6 +359,7 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
     let refused =
         |code, message: String, hint: String| Err(Problem::new(code, message).hint(hint).at(format!("Machine/{name}")));
     let installed = is_installed(status);
+    of_the_pool(asked, status, name)?;
     if let Asker::Rule(rule) = asked.by {
         let why = if let Some(run) = &status.workflow {
             Some(format!("it already had workflow \"{run}\""))
@@ -376,6 +390,36 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
         );
     }
     Ok(())
+}
+
+/// Whether the machine's pool, if it has one, lets this begin.
+fn of_the_pool(asked: &Asked<'_>, status: &MachineStatus, machine: &str) -> Result<(), Problem> {
+    let refused = |code, message: String, hint: String| {
+        Err(Problem::new(code, message).hint(hint).at(format!("Machine/{machine}")))
+    };
+    match (&asked.by, &status.pool) {
+        (Asker::Pool(wanted, _), claim) if claim.as_ref() != Some(*wanted) => {
+            let message = format!("pool \"{}\" wants something else of machine \"{machine}\" by now", wanted.name);
+            refused(ErrorCode::Conflict, message, "the pool goes on by itself".into())
+        }
+        (Asker::Pool(wanted, None), _) if carries_system(status) => {
+            let message = format!(
+                "pool \"{}\" does not install machine \"{machine}\": one of its disks was installed",
+                wanted.name
+            );
+            let hint = format!("take it out of the pool and clear it: landfall release {machine}");
+            refused(ErrorCode::DiskNotBlank, message, hint)
+        }
+        // One that is released is cleared by a person too, where the pool could not.
+        (Asker::Person(_) | Asker::Rule(_), Some(claim))
+            if claim.released.is_none() || asked.purpose == Purpose::Provision =>
+        {
+            let message = format!("machine \"{machine}\" is of pool \"{}\", which installs it", claim.name);
+            let hint = format!("take it out of the pool first: landfall release {machine}");
+            refused(ErrorCode::Conflict, message, hint)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The machine's name and something that no other run of it has; a DNS label.

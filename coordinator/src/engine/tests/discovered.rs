@@ -1,5 +1,6 @@
 //! Machines that no document describes, over time and restarts; and certificates that stay revoked.
 
+use crate::engine::requests::Asker as By;
 use jiff::Timestamp;
 use std::sync::{Arc, atomic::AtomicI64};
 
@@ -97,8 +98,12 @@ async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
         "metadata": {"name": "all"}, "spec": {"template": "os"}});
     world.apply(rule).await.unwrap();
     asks(&world, 1).await.unwrap();
-    let run =
-        world.engine.requests().provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
+    let run = world
+        .engine
+        .requests()
+        .provision_by("mac-525400000101", "os", Default::default(), By::Rule("all"))
+        .await
+        .unwrap();
     let mut machine = discovered(&world, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
     world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();

@@ -5,6 +5,7 @@ use landfall_api::{WipeLevel, WipeSpec};
 use super::fleet::{Computer, Until};
 use super::*;
 use crate::engine::Clearing;
+use crate::engine::requests::Asker as By;
 
 async fn change(world: &World, computer: &Computer, field: &str, value: serde_json::Value) -> Result<(), Problem> {
     let mut document = computer.document();
@@ -113,7 +114,7 @@ async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     assert!(by.person == "ann" && by.at == world.engine.fleet().now() && !by.force);
     assert!(computer.netboot(&world).await.is_none(), "never into an install by itself");
     let rule =
-        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+        world.engine.requests().provision_by(&computer.name, "os", BTreeMap::new(), By::Rule("all")).await.unwrap_err();
     assert_eq!(rule.code, ErrorCode::DiskNotBlank);
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let elsewhere = DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) };
@@ -248,7 +249,7 @@ async fn a_lost_receipt_is_reported_and_needs_a_person() {
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     session.power_off(&world).await;
     let rule =
-        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+        world.engine.requests().provision_by(&computer.name, "os", BTreeMap::new(), By::Rule("all")).await.unwrap_err();
     assert_eq!(rule.code, ErrorCode::DiskNotBlank);
     let run = computer.provision(&world, false).await.unwrap();
     assert_eq!(run.status.unwrap().expected_receipts, [], "nothing is expected where nothing is");
@@ -268,7 +269,8 @@ async fn a_lost_receipt_is_reported_and_needs_a_person() {
 async fn a_rule_installs_a_machine_only_once() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let run = world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap();
+    let run =
+        world.engine.requests().provision_by(&computer.name, "os", BTreeMap::new(), By::Rule("all")).await.unwrap();
     assert_eq!(run.metadata.labels["landfall.dev/rule"], "all");
     let mut session = computer.netboot(&world).await.unwrap();
     let assignment = session.assigned().unwrap();
@@ -279,7 +281,7 @@ async fn a_rule_installs_a_machine_only_once() {
     computer.run(&world, Until::Home).await;
     assert_eq!(computer.phase(&world).await, MachinePhase::Available);
     let again =
-        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+        world.engine.requests().provision_by(&computer.name, "os", BTreeMap::new(), By::Rule("all")).await.unwrap_err();
     assert_eq!(again.code, ErrorCode::DiskNotBlank, "what a person cleared stays clear");
 }
 

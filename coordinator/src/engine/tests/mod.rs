@@ -13,6 +13,7 @@ mod inspect;
 mod life;
 mod mends;
 mod outgrown;
+mod pools;
 mod power;
 mod queue;
 mod reconnect;

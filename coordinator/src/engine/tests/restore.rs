@@ -4,6 +4,7 @@ use landfall_api::WipeSpec;
 
 use super::fleet::{Computer, Until};
 use super::*;
+use crate::engine::requests::Asker as By;
 use landfall_store::MemoryStore;
 
 const DAY: i64 = 24 * 3600;
@@ -79,7 +80,8 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
             let document = if computer.name == "c12" { document.clone() } else { computer.document() };
             world.apply(document).await.unwrap();
             // A rule that fires again: refused, or nothing comes of it.
-            let _either = world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await;
+            let _either =
+                world.engine.requests().provision_by(&computer.name, "os", BTreeMap::new(), By::Rule("all")).await;
         }
         world.apply(template("http://10.77.0.1:7480/images/os.zst")).await.unwrap();
         for computer in &mut fleet {

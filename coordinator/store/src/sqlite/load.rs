@@ -63,6 +63,7 @@ fn read(kind: &str, json: &str) -> Result<Document, String> {
         Some(Kind::Workflow) => serde_json::from_str(json).map(Document::Workflow),
         Some(Kind::Secret) => serde_json::from_str(json).map(Document::Secret),
         Some(Kind::EnrolmentRule) => serde_json::from_str(json).map(Document::EnrolmentRule),
+        Some(Kind::Pool) => serde_json::from_str(json).map(Document::Pool),
         None => return Err("this version has no such kind".to_owned()),
     };
     if let Ok(document) = typed {

@@ -40,6 +40,7 @@ mod one_btrfs;
 mod own_initramfs;
 mod passed;
 mod paused;
+mod pooled;
 mod power_loss;
 mod proxy_dhcp;
 mod raw;
@@ -186,6 +187,7 @@ const TESTS: &[Test] = tests! {
     "o" bios_a_bmc_that_pretends_to_switch_on_is_found_out full |c| by_bmc::is_found_out(c, Lie::PowerOn);
     "o" bios_a_bmc_that_ignores_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::Start);
     "o" bios_a_bmc_that_dies_before_and_after_power_on full by_bmc::outages_end_well;
+    "o" bios_a_pool_claims_replaces_releases_and_wipes_machines full pooled::of_three;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);

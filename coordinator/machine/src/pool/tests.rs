@@ -1,0 +1,454 @@
+//! A pool over machines whose workflows end as the test says.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use landfall_api::{
+    Authority, ConditionType as Type, DiskId, DiskReceipt, Kind, Machine, MachineStatus, Metadata, Pool, PoolClaim,
+    PoolSpec, PoolStatus, Purpose, Reason, Receipt, ReceiptState, Workflow, WorkflowPhase, WorkflowSpec,
+    WorkflowStatus,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::derive;
+use crate::life::{is_open, waits};
+
+const POOL: Uuid = Uuid::from_u128(7);
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_000_000).unwrap()
+}
+
+fn ann() -> Authority {
+    Authority { person: "ann".into(), at: now(), force: false }
+}
+
+/// A fleet and one pool.
+struct World {
+    pool: Pool,
+    machines: BTreeMap<String, (Machine, Option<Workflow>)>,
+    runs: usize,
+    /// Machines that were written or wiped although a system may have been on them.
+    wiped: Vec<String>,
+}
+
+impl World {
+    fn new(machines: usize, replicas: u32) -> Self {
+        let machine = |name: &str| Machine {
+            api_version: landfall_api::API_VERSION.into(),
+            kind: Kind::Machine,
+            metadata: Metadata { name: name.into(), ..Metadata::default() },
+            spec: landfall_api::MachineSpec::default(),
+            status: Some(MachineStatus::default()),
+        };
+        let pool = Pool {
+            api_version: landfall_api::API_VERSION.into(),
+            kind: Kind::Pool,
+            metadata: Metadata { name: "web".into(), uid: Some(POOL), ..Metadata::default() },
+            spec: PoolSpec {
+                replicas,
+                template: "a".into(),
+                max_unavailable: 1,
+                max_failures: 1,
+                ..PoolSpec::default()
+            },
+            status: Some(PoolStatus { requested: Some(ann()), ..PoolStatus::default() }),
+        };
+        let named = |n: usize| {
+            let name = format!("m{n}");
+            (name.clone(), (machine(&name), None))
+        };
+        Self { pool, machines: (1..=machines).map(named).collect(), runs: 0, wiped: Vec::new() }
+    }
+
+    fn free(&self) -> Vec<String> {
+        let is_free = |(name, (machine, workflow)): (&String, &(Machine, Option<Workflow>))| {
+            is_free(machine, workflow.as_ref()).then(|| name.clone())
+        };
+        self.machines.iter().filter_map(is_free).collect()
+    }
+
+    fn plan(&self) -> Plan {
+        let members: Vec<_> = self
+            .machines
+            .values()
+            .filter_map(|(machine, workflow)| Member::of(machine, workflow.as_ref(), POOL))
+            .collect();
+        plan(&self.pool, &members, Seen { free: self.free().len(), template: true, now: now() })
+    }
+
+    fn claim(&mut self, name: &str) -> Option<&mut PoolClaim> {
+        self.machines.get_mut(name)?.0.status.as_mut()?.pool.as_mut()
+    }
+
+    fn begin(&mut self, name: &str, purpose: Purpose, template: &str) {
+        self.runs += 1;
+        let (machine, workflow) = self.machines.get_mut(name).unwrap();
+        assert!(!workflow.as_ref().is_some_and(is_open), "{name} has an open workflow");
+        let run = format!("{name}-{}", self.runs);
+        machine.status.as_mut().unwrap().workflow = Some(run.clone());
+        *workflow = Some(Workflow {
+            api_version: landfall_api::API_VERSION.into(),
+            kind: Kind::Workflow,
+            metadata: Metadata { name: run, ..Metadata::default() },
+            spec: WorkflowSpec { machine: name.into(), template: template.into(), purpose, ..WorkflowSpec::default() },
+            status: Some(WorkflowStatus { phase: WorkflowPhase::Pending, ..WorkflowStatus::default() }),
+        });
+    }
+
+    fn make(&mut self, step: &Step) {
+        match step {
+            Step::Claim(many) => {
+                let (free, wanted) = (self.free(), self.pool.spec.clone());
+                assert!(free.len() >= *many);
+                for name in free.into_iter().take(*many) {
+                    let status = self.machines.get_mut(&name).unwrap().0.status.as_mut().unwrap();
+                    status.pool = Some(PoolClaim {
+                        name: "web".into(),
+                        uid: POOL,
+                        since: now(),
+                        template: wanted.template.clone(),
+                        parameters: wanted.parameters.clone(),
+                        before: status.workflow.clone(),
+                        problem: None,
+                        released: None,
+                    });
+                }
+            }
+            Step::Install { machine, authorised } => {
+                assert_eq!(*authorised, self.carries(machine), "{machine}");
+                let template = self.claim(machine).unwrap().template.clone();
+                self.writes(machine);
+                self.begin(machine, Purpose::Provision, &template);
+            }
+            Step::Renew(machine) => {
+                let (template, newest) = (self.pool.spec.template.clone(), self.newest(machine));
+                let claim = self.claim(machine).unwrap();
+                (claim.template, claim.before, claim.problem) = (template, newest, None);
+            }
+            Step::Release(machine) => {
+                self.writes(machine);
+                self.claim(machine).unwrap().released = Some(ann());
+            }
+            Step::Cancel(machine) => self.end(machine, WorkflowPhase::Cancelled),
+            Step::Clear(machine) => self.begin(machine, Purpose::Deprovision, landfall_api::BUILT_IN_DEPROVISION),
+            Step::Free(machine) => self.machines.get_mut(machine).unwrap().0.status.as_mut().unwrap().pool = None,
+        }
+    }
+
+    /// The pool, not a person, has the machine written or wiped.
+    fn writes(&mut self, machine: &str) {
+        if self.carries(machine) {
+            self.wiped.push(machine.into());
+        }
+    }
+
+    fn newest(&self, name: &str) -> Option<String> {
+        self.machines[name].0.status.as_ref()?.workflow.clone()
+    }
+
+    fn carries(&self, name: &str) -> bool {
+        carries_system(self.machines[name].0.status.as_ref().unwrap())
+    }
+
+    /// The machine's workflow ends like this.
+    fn end(&mut self, name: &str, phase: WorkflowPhase) {
+        let (machine, workflow) = self.machines.get_mut(name).unwrap();
+        let workflow = workflow.as_mut().unwrap();
+        workflow.status.as_mut().unwrap().phase = phase;
+        let status = machine.status.as_mut().unwrap();
+        let cleared = workflow.spec.purpose == Purpose::Deprovision;
+        match phase {
+            WorkflowPhase::Cancelled => {}
+            WorkflowPhase::Succeeded if cleared => {
+                status.receipts.clear();
+                derive::set(&mut status.conditions, Type::Provisioned, false, Reason::Deprovisioned, "", (now(), 1));
+            }
+            _ if cleared => {}
+            _ => {
+                let state = if phase == WorkflowPhase::Succeeded { ReceiptState::Done } else { ReceiptState::Intent };
+                let receipt = Receipt {
+                    machine_uid: Uuid::from_u128(9),
+                    workflow_uid: Uuid::from_u128(1),
+                    workflow_name: "w".into(),
+                    generation: 1,
+                    action_index: 0,
+                    image_digest: None,
+                    state,
+                    written_at: now(),
+                };
+                status.receipts = vec![DiskReceipt { disk: DiskId::default(), receipt }];
+                let installed = phase == WorkflowPhase::Succeeded;
+                derive::set(&mut status.conditions, Type::Provisioned, installed, Reason::Installed, "", (now(), 1));
+            }
+        }
+    }
+
+    /// Makes one look's steps.
+    fn look(&mut self) -> usize {
+        let plan = self.plan();
+        self.pool.status = Some(plan.status);
+        plan.steps.iter().for_each(|step| self.make(step));
+        plan.steps.len()
+    }
+
+    /// Until nothing happens any more; every workflow ends as `outcome` says of its machine. Answers how many were open at once.
+    fn settle(&mut self, outcome: impl Fn(&str) -> WorkflowPhase) -> usize {
+        let mut most = 0;
+        for _ in 0..300 {
+            let steps = self.look();
+            let open: Vec<_> = self
+                .machines
+                .iter()
+                .filter(|(_, (_, workflow))| workflow.as_ref().is_some_and(is_open))
+                .map(|(name, _)| name.clone())
+                .collect();
+            most = most.max(open.len());
+            if steps == 0 && open.is_empty() {
+                return most;
+            }
+            open.iter().for_each(|name| self.end(name, outcome(name)));
+        }
+        panic!("it does not settle: {:?}", self.plan());
+    }
+
+    fn counts(&self) -> (u32, u32, u32) {
+        let status = self.plan().status;
+        (status.ready, status.outdated, status.failed)
+    }
+
+    fn reason(&self) -> Reason {
+        self.plan().status.conditions[0].reason.clone()
+    }
+
+    fn members(&self) -> Vec<&str> {
+        let has = |machine: &Machine| machine.status.as_ref().unwrap().pool.is_some();
+        self.machines.iter().filter(|(_, (machine, _))| has(machine)).map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+fn well(_: &str) -> WorkflowPhase {
+    WorkflowPhase::Succeeded
+}
+
+#[test]
+fn a_pool_claims_installs_and_is_ready() {
+    let mut world = World::new(4, 3);
+    assert_eq!(world.settle(well), 3);
+    assert_eq!(
+        (world.counts(), world.members(), world.reason()),
+        ((3, 0, 0), vec!["m1", "m2", "m3"], Reason::Complete)
+    );
+    assert!(world.wiped.is_empty());
+    world.pool.spec.replicas = 6;
+    world.settle(well);
+    assert_eq!((world.counts(), world.reason()), ((4, 0, 0), Reason::TooFewMachines));
+}
+
+#[test]
+fn an_earlier_workflow_is_not_taken_for_the_pools() {
+    let mut world = World::new(1, 1);
+    world.begin("m1", Purpose::Provision, "a");
+    assert!(world.free().is_empty());
+    world.end("m1", WorkflowPhase::Cancelled);
+    world.settle(well);
+    assert_eq!((world.counts(), world.runs), ((1, 0, 0), 2));
+}
+
+#[test]
+fn fewer_replicas_release_machines_and_wipe_them() {
+    let mut world = World::new(3, 3);
+    world.settle(well);
+    world.pool.spec.replicas = 1;
+    world.settle(well);
+    assert_eq!((world.counts(), world.members()), ((1, 0, 0), vec!["m3"]));
+    assert_eq!(world.free(), ["m1", "m2"], "cleared");
+    world.pool.spec.replicas = 3;
+    world.settle(well);
+    assert_eq!(world.counts(), (3, 0, 0), "claimed again");
+}
+
+#[test]
+fn machines_that_wait_are_released_without_a_wipe() {
+    let mut world = World::new(3, 3);
+    world.look();
+    world.look();
+    assert!(world.machines.values().all(|(_, workflow)| workflow.as_ref().is_some_and(waits)));
+    world.pool.spec.replicas = 1;
+    for _ in 0..3 {
+        world.look();
+    }
+    assert_eq!((world.members(), world.free().len(), world.runs), (vec!["m3"], 2, 3));
+}
+
+#[test]
+fn one_failed_machine_is_replaced_and_two_stop_the_pool() {
+    let fails = |bad: &'static [&'static str]| {
+        move |name: &str| if bad.contains(&name) { WorkflowPhase::Failed } else { WorkflowPhase::Succeeded }
+    };
+    let mut world = World::new(5, 3);
+    world.settle(fails(&["m2"]));
+    assert_eq!((world.counts(), world.members()), ((3, 0, 1), vec!["m1", "m2", "m3", "m4"]));
+    assert_eq!(world.reason(), Reason::Complete);
+    let mut world = World::new(5, 3);
+    world.settle(fails(&["m1", "m2", "m4"]));
+    assert_eq!((world.counts(), world.reason()), ((1, 0, 2), Reason::TooManyFailures));
+    assert_eq!(world.runs, 3, "no other machine was begun");
+    // Another template is another chance for them.
+    world.pool.spec.template = "b".into();
+    world.settle(well);
+    assert_eq!((world.counts(), world.reason()), ((3, 0, 0), Reason::Complete));
+}
+
+#[test]
+fn another_template_installs_machines_anew_one_by_one() {
+    let mut world = World::new(3, 3);
+    world.settle(well);
+    for (most, at_once) in [(1, 1), (2, 2)] {
+        world.pool.spec.max_unavailable = most;
+        world.pool.spec.template = format!("b{most}");
+        assert_eq!(world.settle(well), at_once);
+        assert_eq!(world.counts(), (3, 0, 0));
+    }
+    // With fewer replicas at the same time, the machine that leaves is not installed before.
+    (world.pool.spec.template, world.pool.spec.replicas, world.runs) = ("c".into(), 2, 0);
+    world.settle(well);
+    assert_eq!((world.counts(), world.runs), ((2, 0, 0), 3));
+    world.pool.spec.replicas = 3;
+    world.settle(well);
+    world.pool.spec.template = "bad".into();
+    world.settle(|_| WorkflowPhase::Failed);
+    assert_eq!(world.counts(), (0, 1, 2), "the third stays as it was");
+}
+
+#[test]
+fn waiting_workflows_of_an_older_template_are_replaced() {
+    let mut world = World::new(2, 2);
+    world.look();
+    world.look();
+    world.pool.spec.template = "b".into();
+    for _ in 0..3 {
+        world.look();
+    }
+    let templates: Vec<_> =
+        world.machines.values().map(|(_, workflow)| workflow.as_ref().unwrap().spec.template.as_str()).collect();
+    assert_eq!((templates, world.runs), (vec!["b", "b"], 4));
+}
+
+#[test]
+fn without_a_person_no_installed_machine_is_touched() {
+    let mut world = World::new(3, 2);
+    world.pool.status.as_mut().unwrap().requested = None;
+    world.settle(well);
+    assert_eq!(world.counts(), (2, 0, 0), "blank machines are installed");
+    for change in [|spec: &mut PoolSpec| spec.template = "b".into(), |spec: &mut PoolSpec| spec.replicas = 0] {
+        change(&mut world.pool.spec);
+        world.settle(well);
+        assert_eq!(world.reason(), Reason::NeedsPerson);
+    }
+    assert!(world.wiped.is_empty());
+    // A person releases them.
+    for name in ["m1", "m2"] {
+        world.claim(name).unwrap().released = Some(ann());
+    }
+    world.settle(well);
+    assert_eq!((world.members().len(), world.free().len(), world.reason()), (0, 3, Reason::Complete));
+}
+
+#[test]
+fn a_paused_pool_begins_nothing() {
+    let mut world = World::new(3, 2);
+    world.settle(well);
+    world.pool.spec = PoolSpec { paused: true, replicas: 3, template: "b".into(), ..world.pool.spec.clone() };
+    assert_eq!((world.plan().steps, world.reason()), (Vec::new(), Reason::Paused));
+    world.claim("m1").unwrap().released = Some(ann());
+    world.settle(well);
+    assert_eq!(world.members(), ["m2"], "what a person released leaves");
+}
+
+#[test]
+fn a_released_machine_is_replaced_by_another() {
+    let mut world = World::new(4, 3);
+    world.settle(well);
+    world.machines.get_mut("m2").unwrap().0.spec.maintenance = true;
+    world.claim("m2").unwrap().released = Some(ann());
+    world.look();
+    assert!(world.carries("m2") && world.runs == 3, "a person works on it");
+    world.machines.get_mut("m2").unwrap().0.spec.maintenance = false;
+    world.settle(well);
+    assert_eq!(world.members(), ["m1", "m3", "m4"]);
+    // A clearing that failed is not tried again without end.
+    world.claim("m1").unwrap().released = Some(ann());
+    world.settle(|name| if name == "m1" { WorkflowPhase::Failed } else { WorkflowPhase::Succeeded });
+    assert_eq!((world.members(), world.counts()), (vec!["m1", "m2", "m3", "m4"], (3, 0, 0)));
+}
+
+#[test]
+fn machines_of_a_deleted_pool_stay_as_they_are() {
+    let mut world = World::new(2, 2);
+    world.settle(well);
+    world.claim("m2").unwrap().released = Some(ann());
+    let next = |name: &str| {
+        let (machine, workflow) = &world.machines[name];
+        orphaned(machine, workflow.as_ref())
+    };
+    assert_eq!(next("m1"), Some(Step::Free("m1".into())));
+    assert_eq!(next("m2"), Some(Step::Clear("m2".into())));
+}
+
+/// Something that happens to a pool.
+#[derive(Debug, Clone)]
+enum Change {
+    Replicas(u32),
+    Template(bool),
+    Paused(bool),
+    Person(bool),
+    Release(usize),
+    Maintenance(usize, bool),
+    Look,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (0u32..6).prop_map(Change::Replicas),
+        any::<bool>().prop_map(Change::Template),
+        any::<bool>().prop_map(Change::Paused),
+        any::<bool>().prop_map(Change::Person),
+        (1usize..6).prop_map(Change::Release),
+        (1usize..6, any::<bool>()).prop_map(|(n, on)| Change::Maintenance(n, on)),
+        Just(Change::Look),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_pool_settles_and_wipes_for_persons_alone(
+        changes in proptest::collection::vec((change(), 0u8..8), 1..25)
+    ) {
+        let mut world = World::new(5, 3);
+        for (change, fails) in changes {
+            match change {
+                Change::Replicas(n) => world.pool.spec.replicas = n,
+                Change::Template(b) => world.pool.spec.template = if b { "b" } else { "a" }.into(),
+                Change::Paused(paused) => world.pool.spec.paused = paused,
+                Change::Person(is) => world.pool.status.as_mut().unwrap().requested = is.then(ann),
+                Change::Release(n) => if let Some(claim) = world.claim(&format!("m{n}")) { claim.released = Some(ann()) },
+                Change::Maintenance(n, on) => world.machines.get_mut(&format!("m{n}")).unwrap().0.spec.maintenance = on,
+                Change::Look => { world.look(); continue }
+            }
+            world.wiped.clear();
+            let bad = format!("m{fails}");
+            world.settle(|name| if name == bad { WorkflowPhase::Failed } else { WorkflowPhase::Succeeded });
+            let (ready, outdated, failed) = world.counts();
+            let status = world.pool.status.as_ref().unwrap();
+            prop_assert!(status.requested.is_some() || world.wiped.is_empty(), "{:?}", world.wiped);
+            if world.pool.spec.paused {
+                prop_assert!(world.wiped.is_empty());
+            } else if status.requested.is_some() && failed == 0 {
+                prop_assert!(ready + outdated <= world.pool.spec.replicas, "{status:?}");
+            }
+        }
+    }
+}
