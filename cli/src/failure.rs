@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     #[error("the workflow did not succeed")]
     NotSucceeded,
     /// Some of several requests failed; their failures have been shown.
-    #[error("{failed} of {of} machines failed{}", if *left == 0 { String::new() } else { format!("; {left} were not begun (--max-failures)") })]
+    #[error("{failed} of {of} failed{}", if *left == 0 { String::new() } else { format!("; {left} were not begun") })]
     Partly { failed: usize, left: usize, of: usize },
     /// An import has findings that ask for something; they have been shown.
     #[error("something has no counterpart")]

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, ConditionStatus, ConditionType, Document, ErrorCode, Kind, LabelSelector, Machine,
-    Shared, WatchType, Workflow,
+    Metadata, Shared, WatchType, Workflow,
 };
 use landfall_client::{Change, Client, Scope};
 use tokio::{sync::mpsc, time::Instant};
@@ -25,8 +25,8 @@ pub(crate) const MOST_NAMED: usize = 8;
 
 /// An item of a feed.
 pub(crate) enum News {
-    /// All documents of a scope.
-    All(Scope, Vec<Document>),
+    /// All documents of a scope, as they were at that revision.
+    All(Scope, Vec<Document>, u64),
     /// One document is new or changed.
     Changed(Document),
     /// One document was deleted.
@@ -59,7 +59,12 @@ impl Feed {
 
     /// Follows one scope more.
     pub(crate) fn follow(&self, scope: Scope) {
-        tokio::spawn(follow(self.client.clone(), scope, self.news.clone()));
+        tokio::spawn(follow(self.client.clone(), scope, self.news.clone(), false));
+    }
+
+    /// The same, of a coordinator that has answered before: it is asked again also where the first connection fails.
+    pub(crate) fn follow_on(&self, scope: Scope) {
+        tokio::spawn(follow(self.client.clone(), scope, self.news.clone(), true));
     }
 }
 
@@ -74,8 +79,8 @@ pub(crate) fn scopes(selection: &Selection, labels: Option<&LabelSelector>) -> V
     }
 }
 
-async fn follow(client: Client, scope: Scope, news: mpsc::Sender<News>) {
-    let (mut wait, mut lost_at, mut ever) = (FIRST_WAIT, None::<Instant>, false);
+async fn follow(client: Client, scope: Scope, news: mpsc::Sender<News>, mut ever: bool) {
+    let (mut wait, mut lost_at) = (FIRST_WAIT, None::<Instant>);
     let mut from = None;
     loop {
         let failure = match run(&client, &scope, &mut from, &news, &mut ever).await {
@@ -131,7 +136,7 @@ async fn run(
         None => {
             let (documents, revision) = client.list(scope).await.map_err(|f| ended(f.into(), false))?;
             heard = true;
-            if news.send(News::All(scope.clone(), documents)).await.is_err() {
+            if news.send(News::All(scope.clone(), documents, revision)).await.is_err() {
                 return Ok(());
             }
             revision
@@ -169,9 +174,11 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn take(&mut self, news: News) {
         match news {
-            News::All(scope, documents) => {
-                self.machines.retain(|name, _| !scope.has(Kind::Machine, name));
-                self.runs.retain(|name, _| !scope.has(Kind::Workflow, name));
+            News::All(scope, documents, revision) => {
+                // What was put since is not in the list, and not deleted.
+                let newer = |metadata: &Metadata| metadata.resource_version > revision;
+                self.machines.retain(|name, found| !scope.has(Kind::Machine, name) || newer(&found.metadata));
+                self.runs.retain(|name, found| !scope.has(Kind::Workflow, name) || newer(&found.metadata));
                 documents.into_iter().for_each(|d| self.put(d));
             }
             News::Changed(document) => self.put(document),
@@ -184,10 +191,23 @@ impl Fleet {
         }
     }
 
+    /// Takes in a document, unless a newer version of it is there: the answer to a request may come after the news.
     pub(crate) fn put(&mut self, document: Document) {
+        let older = |there: Option<&Metadata>| {
+            there.is_some_and(|there| {
+                let new = document.metadata();
+                there.uid == new.uid && there.resource_version > new.resource_version
+            })
+        };
+        let name = document.metadata().name.clone();
+        match &document {
+            Document::Machine(_) if older(self.machines.get(&name).map(|found| &found.metadata)) => return,
+            Document::Workflow(_) if older(self.runs.get(&name).map(|found| &found.metadata)) => return,
+            _ => {}
+        }
         match document {
-            Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), machine)),
-            Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), run)),
+            Document::Machine(machine) => drop(self.machines.insert(name, machine)),
+            Document::Workflow(run) => drop(self.runs.insert(name, run)),
             Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) | Document::Pool(_) => {}
         }
     }
@@ -402,6 +422,27 @@ mod tests {
         };
         assert_eq!(shown("False"), ("50 B/s".to_owned(), "ETA 4s".to_owned()));
         assert_eq!(shown("True"), ("silent 2m5s".to_owned(), "2m5s".to_owned()));
+    }
+
+    #[test]
+    fn an_older_document_replaces_no_newer_one() {
+        let run = |version: u64, phase: &str| {
+            Document::from_value(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow",
+                "metadata": {"name": "w", "resourceVersion": version}, "spec": {"machine": "m", "template": "t"},
+                "status": {"phase": phase, "machineGeneration": 1, "conditions": [], "actions": []}}))
+            .unwrap()
+        };
+        let every = || Scope::of(Kind::Workflow, None);
+        let mut fleet = Fleet::default();
+        let version = |fleet: &Fleet| fleet.run("w").map(|run| run.metadata.resource_version);
+        for (put, there) in [(run(7, "Failed"), 7), (run(6, "Pending"), 7), (run(8, "Failed"), 8)] {
+            fleet.put(put);
+            assert_eq!(version(&fleet), Some(there));
+        }
+        fleet.take(News::All(every(), Vec::new(), 7));
+        assert_eq!(version(&fleet), Some(8), "it is younger than the list");
+        fleet.take(News::All(every(), Vec::new(), 8));
+        assert_eq!(version(&fleet), None);
     }
 
     #[test]

@@ -93,6 +93,22 @@ impl Output {
     }
 }
 
+impl Output {
+    /// The same where it may be one of several values: JSON a line each, YAML behind `---`, columns without their names.
+    pub(crate) fn one_of(&self, one: bool, value: &Value, out: &mut Out) -> Result<(), Failure> {
+        match self {
+            Self::Json if !one => out.json_line(value)?,
+            Self::Yaml if !one => {
+                out.line("---")?;
+                out.yaml(value)?;
+            }
+            Self::Columns(columns) if !one => own(columns, std::slice::from_ref(value)).print(out, false)?,
+            _ => self.value(value, out)?,
+        }
+        Ok(())
+    }
+}
+
 /// Text of a template, with the end of line that a terminal wants.
 fn text(rendered: &str, out: &mut Out) -> Result<(), Failure> {
     if !rendered.is_empty() {

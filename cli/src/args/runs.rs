@@ -54,7 +54,7 @@ pub(crate) struct Follow {
     /// Show progress until the workflow ends: exit code 0 if it succeeded, 1 if not.
     #[arg(short, long)]
     pub(crate) wait: bool,
-    /// With --wait: the longest time to wait (such as 30m); exit code 6 after it. The workflow continues.
+    /// With --wait: the longest time to wait for all (such as 30m); exit code 6 after it. What was started continues.
     #[arg(long, requires = "wait", value_name = "DURATION")]
     pub(crate) timeout: Option<landfall_api::DurationSpec>,
     /// Output format of the workflow. See: landfall help output.
@@ -141,7 +141,7 @@ pub(crate) struct Run {
     /// Workflows' names, or machine/NAME for that machine's newest workflow.
     #[arg(value_name = "WORKFLOW|machine/NAME")]
     pub(crate) workflows: Vec<String>,
-    /// The workflows that have not ended of machines with these labels.
+    /// The workflows of machines with these labels that have not ended; for resume those that are paused.
     #[arg(short = 'l', long = "selector", value_name = "LABELS")]
     pub(crate) selector: Option<landfall_api::LabelSelector>,
     #[command(flatten)]

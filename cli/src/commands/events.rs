@@ -48,12 +48,12 @@ async fn follow(
     while let Some(news) = feed.recv().await {
         let runs = match news {
             // A workflow that was deleted without a watch will have no more events.
-            News::All(_, documents)
+            News::All(_, documents, _)
                 if kind == Kind::Workflow && documents.iter().all(|d| d.metadata().name != name) =>
             {
                 return Ok(());
             }
-            News::All(_, documents) => documents,
+            News::All(_, documents, _) => documents,
             News::Changed(document) => vec![document],
             News::Gone(document) if kind == Kind::Workflow && document.metadata().name == name => return Ok(()),
             News::Gone(_) => continue,

@@ -36,7 +36,7 @@ pub(crate) async fn each<F: Future<Output = Result<Value, Failure>>>(
     let (mut first, one) = (None, names.len() == 1);
     let started = each::each(names, several, start, |_, answer| {
         if !args.output.is_table() {
-            return args.output.value(&answer, out);
+            return args.output.one_of(one, &answer, out);
         }
         let run = landfall_client::workflow(answer)?;
         first.get_or_insert(run.spec.machine);
@@ -54,13 +54,16 @@ async fn wait<F: Future<Output = Result<Value, Failure>>>(
     names: Vec<String>, (several, args): (&Several, &Follow), start: impl Fn(String) -> F, client: &Client,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let (of, limit) = (names.len(), args.timeout.map_or(LONGEST, landfall_api::DurationSpec::get));
+    let of = names.len();
+    // They may run one after another.
+    let longest = LONGEST.saturating_mul(u32::try_from(of).unwrap_or(u32::MAX));
+    let limit = args.timeout.map_or(longest, landfall_api::DurationSpec::get);
     let (waited, news) = Waited::begin(of, args, client, out).await?;
     let one = |name: String| {
         let (waited, starting) = (&waited, start(name.clone()));
         async move {
             match waited.end_of(starting).await {
-                Err(failure) if of > 1 => {
+                Err(failure) if of > 1 && !failure.is_unreachable() && !matches!(failure, Failure::Closed) => {
                     waited.above(|| each::show(&name, &failure));
                     Err(Failure::NotSucceeded)
                 }
@@ -82,7 +85,9 @@ struct Waited<'a> {
     feed: Feed,
     fleet: RefCell<Fleet>,
     display: RefCell<Display>,
-    /// How many have not ended.
+    /// How many have begun.
+    begun: Cell<usize>,
+    /// How many of them have not ended.
     open: Cell<usize>,
     /// How many machines the command is about.
     of: usize,
@@ -114,8 +119,8 @@ impl<'a> Waited<'a> {
             }
         }
         let display = RefCell::new(Display::new(out, Shown::Runs(BTreeMap::new())));
-        let (out, fleet, open) = (RefCell::new(out), RefCell::new(fleet), Cell::new(0));
-        Ok((Self { args, out, feed, fleet, display, open, of, changed: Notify::new() }, news))
+        let (out, fleet, begun, open) = (RefCell::new(out), RefCell::new(fleet), Cell::new(0), Cell::new(0));
+        Ok((Self { args, out, feed, fleet, display, begun, open, of, changed: Notify::new() }, news))
     }
 
     /// Waits for the end of the workflow that `starting` starts, and shows it.
@@ -131,9 +136,10 @@ impl<'a> Waited<'a> {
         self.fleet.borrow_mut().put(Document::Workflow(run.into()));
         self.display.borrow_mut().add(&machine, &name);
         if self.of <= MOST_NAMED {
-            self.feed.follow(Scope::one(Kind::Machine, &machine));
-            self.feed.follow(Scope::one(Kind::Workflow, &name));
+            self.feed.follow_on(Scope::one(Kind::Machine, &machine));
+            self.feed.follow_on(Scope::one(Kind::Workflow, &name));
         }
+        self.begun.set(self.begun.get() + 1);
         self.open.set(self.open.get() + 1);
         let ended = self.ended(&name).await;
         self.open.set(self.open.get() - 1);
@@ -141,7 +147,7 @@ impl<'a> Waited<'a> {
             self.display.borrow_mut().clear();
         }
         let ended = ended?;
-        self.above(|| finish(self.args, &ended, &mut self.out.borrow_mut()))
+        self.above(|| finish(self.args, self.of == 1, &ended, &mut self.out.borrow_mut()))
     }
 
     async fn ended(&self, name: &str) -> Result<Workflow, Failure> {
@@ -190,18 +196,19 @@ impl<'a> Waited<'a> {
     }
 
     fn timed_out(&self, limit: Duration) -> Failure {
-        let (open, of) = (self.open.get(), self.of);
-        let what = if of == 1 { "the workflow has".into() } else { format!("{open} of {of} workflows have") };
-        Failure::TimedOut {
-            what: format!("{what} not ended within {} s", limit.as_secs()),
-            hint: "what was started continues; landfall get workflows shows its state".into(),
-        }
+        let (open, begun, limit) = (self.open.get(), self.begun.get(), limit.as_secs());
+        let what = match self.of - begun {
+            _ if self.of == 1 => format!("the workflow has not ended within {limit} s"),
+            0 => format!("{open} of {begun} workflows have not ended within {limit} s"),
+            left => format!("{open} of {begun} workflows have not ended within {limit} s, and {left} were not begun"),
+        };
+        Failure::TimedOut { what, hint: "what was started continues; landfall get workflows shows its state".into() }
     }
 }
 
 /// Shows how a workflow ended.
-fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
-    let printed = summary(args, run, out);
+fn finish(args: &Follow, one: bool, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+    let printed = summary(args, one, run, out);
     let Some(status) = &run.status else { return Err(Failure::NotSucceeded) };
     let name = &run.metadata.name;
     if status.phase == WorkflowPhase::Succeeded {
@@ -218,7 +225,7 @@ fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
     Err(Failure::NotSucceeded)
 }
 
-fn summary(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+fn summary(args: &Follow, one: bool, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
     let Some(status) = &run.status else { return Ok(()) };
     let name = &run.metadata.name;
     if args.output.is_table() {
@@ -229,7 +236,7 @@ fn summary(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> 
             phase => out.line(&format!("workflow/{name} {}{took}", format!("{phase:?}").to_lowercase()))?,
         }
     } else {
-        args.output.value(&serde_json::to_value(run).map_err(show::unseen)?, out)?;
+        args.output.one_of(one, &serde_json::to_value(run).map_err(show::unseen)?, out)?;
     }
     Ok(())
 }

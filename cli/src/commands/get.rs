@@ -142,7 +142,7 @@ async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out
     let (mut headed, mut listed) = (Vec::new(), Vec::new());
     while let Some(news) = feed.recv().await {
         let documents = match news {
-            News::All(scope, documents) => {
+            News::All(scope, documents, _) => {
                 if listed.contains(&scope) {
                     // A deletion without a watch is not reported in another way.
                     gone(absent(&shown, &scope, &documents), &mut shown, args);

@@ -50,8 +50,8 @@ pub(crate) async fn agree(
         count += usize::from(shown.is_some());
         shown.into_iter().flatten().for_each(|line| output::to_stderr(&line));
     }
-    let asks = count > 0 && !yes && io::stdin().is_terminal();
-    if asks {
+    let agrees = !yes && io::stdin().is_terminal();
+    if agrees && count > 0 {
         let of = if count == 1 { String::new() } else { format!(" on {count} machines") };
         output::to_stderr(&format!("Type yes to destroy this{of}:"));
         let mut line = String::new();
@@ -62,7 +62,8 @@ pub(crate) async fn agree(
         }
     }
     let digest = |preview: Preview| {
-        let agreed = asks && destroys(&&preview);
+        // Also of a machine on which nothing was seen: with many, the request may follow hours later.
+        let agreed = agrees && !preview.actions.is_empty();
         Some(preview.digest).filter(|digest| agreed && !digest.is_empty())
     };
     let agreed = previews.into_iter().map(|(machine, preview)| (machine.clone(), preview.map(digest)));

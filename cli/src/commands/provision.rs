@@ -1,5 +1,7 @@
 //! `landfall provision`, `deprovision` and `retry`, which start workflows and may wait for them, and `release`.
 
+use std::cell::RefCell;
+
 use landfall_api::{DeprovisionRequest, Kind, MachineCheck, PreviewRequest, ProvisionRequest, RenderedList};
 use landfall_client::Client;
 use serde::Serialize;
@@ -39,39 +41,32 @@ async fn dry_run(
     args: &Provision, names: Vec<String>, request: &ProvisionRequest, client: &Client, out: &mut Out,
 ) -> Result<(), Failure> {
     let body = serde_json::to_value(request).map_err(show::unseen)?;
-    let several = names.len() > 1;
-    let ask = |name: String| {
-        let body = body.clone();
-        async move { Ok(client.act(Kind::Machine, &name, "dry-run", Some(&body)).await?) }
-    };
-    let mut refused = Vec::new();
-    let shown = each(names, &args.machines.several, ask, |name, answer: Value| {
-        if several && args.follow.output.is_table() {
-            out.line(&format!("machine/{name}:"))?;
-        }
-        let list: RenderedList = serde_json::from_value(answer.clone()).map_err(show::unseen)?;
-        template::list(answer, &args.follow.output, out)?;
-        match list.machine_check {
-            Some(MachineCheck::Failed(problem)) => refused.push((name.to_owned(), problem)),
-            Some(MachineCheck::NotMade(why)) => {
-                let of = if several { format!(" {name}") } else { String::new() };
-                output::to_stderr(&format!("The list was not checked on the machine{of}: {why}"));
+    let (one, out) = (names.len() == 1, RefCell::new(out));
+    let check = |name: String| {
+        let (body, out) = (body.clone(), &out);
+        async move {
+            let answer = client.act(Kind::Machine, &name, "dry-run", Some(&body)).await?;
+            let (form, out) = (&args.follow.output, &mut **out.borrow_mut());
+            if !one && form.is_table() {
+                out.line(&format!("machine/{name}:"))?;
             }
-            Some(MachineCheck::Passed) | None => {}
+            let list: RenderedList = serde_json::from_value(answer.clone()).map_err(show::unseen)?;
+            match form.is_table() {
+                true => template::list(answer, form, out)?,
+                false => form.one_of(one, &answer, out)?,
+            }
+            match list.machine_check {
+                Some(MachineCheck::Failed(problem)) => return Err(problem.into()),
+                Some(MachineCheck::NotMade(why)) => {
+                    let of = if one { String::new() } else { format!(" {name}") };
+                    output::to_stderr(&format!("The list was not checked on the machine{of}: {why}"));
+                }
+                Some(MachineCheck::Passed) | None => {}
+            }
+            Ok(())
         }
-        Ok(())
-    });
-    shown.await?;
-    let of = refused.len();
-    match refused.pop() {
-        None => Ok(()),
-        Some((_, problem)) if !several => Err(problem.into()),
-        Some(last) => {
-            refused.push(last);
-            refused.into_iter().for_each(|(name, problem)| super::each::show(&name, &problem.into()));
-            Err(Failure::Partly { failed: of, left: 0, of })
-        }
-    }
+    };
+    each(names, &args.machines.several, check, |_, ()| Ok(())).await
 }
 
 pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -101,9 +96,10 @@ pub(crate) async fn release(args: &Release, client: &Client, out: &mut Out) -> R
             Ok(client.act(Kind::Machine, &name, "release", None).await?)
         }
     };
+    let one = names.len() == 1;
     each(names, &args.machines.several, ask, |name, answer| match args.output.is_table() {
         true => Ok(out.line(&format!("machine/{name} released: it is cleared, and then free"))?),
-        false => args.output.value(&answer, out),
+        false => args.output.one_of(one, &answer, out),
     })
     .await
 }

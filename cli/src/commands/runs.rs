@@ -1,9 +1,11 @@
 //! `landfall cancel`, `pause` and `resume`: they control a running workflow.
 
+use std::collections::BTreeSet;
+
 use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, Workflow, WorkflowPhase};
 use landfall_client::{Client, Scope};
 
-use super::each::each;
+use super::each::{each, stated};
 use crate::args::{Run, Target};
 use crate::failure::Failure;
 use crate::output::Out;
@@ -27,16 +29,20 @@ pub(crate) async fn run(verb: Verb, args: &Run, client: &Client, out: &mut Out) 
         (Some(_), [_, ..]) => {
             return Err(Failure::Usage("names and --selector exclude each other; use one of them".into()));
         }
-        (None, names) => names.to_vec(),
-        (Some(selector), []) => open(selector, client).await?,
+        (None, names) => {
+            let full = |name: &String| if name.contains('/') { name.clone() } else { format!("workflow/{name}") };
+            names.iter().map(full).collect::<BTreeSet<_>>().into_iter().collect()
+        }
+        (Some(selector), []) => open(verb, selector, client).await?,
     };
+    let one = subjects.len() == 1;
     let ask = |subject: String| async move {
         let name = named(client, &subject).await?;
         Ok(client.act(Kind::Workflow, &name, route, None).await?)
     };
     each(subjects, &args.several, ask, |_, answer| {
         if !args.output.is_table() {
-            return args.output.value(&answer, out);
+            return args.output.one_of(one, &answer, out);
         }
         let run = landfall_client::workflow(answer)?;
         let cancelled = run.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Cancelled);
@@ -46,21 +52,35 @@ pub(crate) async fn run(verb: Verb, args: &Run, client: &Client, out: &mut Out) 
     .await
 }
 
-/// The workflows that have not ended, of the machines with these labels.
-async fn open(selector: &LabelSelector, client: &Client) -> Result<Vec<String>, Failure> {
+/// The workflows of the machines with these labels that have not ended: those that are paused for `resume`, the others for `pause`.
+async fn open(verb: Verb, selector: &LabelSelector, client: &Client) -> Result<Vec<String>, Failure> {
+    stated(selector)?;
     let (machines, _) = client.list(&Scope::of(Kind::Machine, Some(selector))).await?;
     let (workflows, _) = client.list(&Scope::of(Kind::Workflow, None)).await?;
     let of = |workflow: &Workflow| machines.iter().any(|machine| machine.metadata().name == workflow.spec.machine);
-    let ended = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal());
+    let meant = |workflow: &Workflow| {
+        let (ended, paused) = workflow
+            .status
+            .as_ref()
+            .map_or((false, false), |status| (status.phase.is_terminal(), status.paused.is_some()));
+        !ended && (verb == Verb::Cancel || paused == (verb == Verb::Resume))
+    };
     let open: Vec<_> = workflows
         .into_iter()
         .filter_map(|document| match document {
-            Document::Workflow(workflow) if of(&workflow) && !ended(&workflow) => Some(workflow.metadata.name.clone()),
+            Document::Workflow(workflow) if of(&workflow) && meant(&workflow) => {
+                Some(format!("workflow/{}", workflow.metadata.name))
+            }
             _ => None,
         })
         .collect();
     if open.is_empty() {
-        return Err(Failure::Usage(format!("no machine with the labels {selector} has a workflow that has not ended")));
+        let state = match verb {
+            Verb::Cancel => "that has not ended",
+            Verb::Pause => "that could be paused",
+            Verb::Resume => "that is paused",
+        };
+        return Err(Failure::Usage(format!("no machine with the labels {selector} has a workflow {state}")));
     }
     Ok(open)
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
                 }
                 Some(News::Lost(failure, wait)) => display.lost(&failure, wait),
                 Some(news) => {
-                    if let News::All(Scope { kind, .. }, documents) = &news && !kinds.contains(kind) {
+                    if let News::All(Scope { kind, .. }, documents, _) = &news && !kinds.contains(kind) {
                         kinds.push(*kind);
                         if *kind == Kind::Machine {
                             all_there(&args.machines, documents)?;

@@ -92,6 +92,8 @@ fn a_command_with_a_closed_output_has_failed() {
         &["wait", "machine/node-1", "template/mini", "--for=delete", "--timeout", "60s"],
         &["provision", "node-1", "-t", "mini", "--wait"],
         &["delete", "machine/node-1", "workflow/node-1-a"],
+        &["provision", "-l", "fleet=4", "-t", "mini"],
+        &["provision", "-l", "fleet=4", "-t", "mini", "--wait", "-o", "json"],
     ] {
         assert_eq!(unread(&fake, args), Some(1), "{args:?}");
     }

@@ -124,7 +124,7 @@ impl Waiting {
     /// Which documents reached the goal with these news.
     fn take(&mut self, news: News) -> Result<Vec<String>, Failure> {
         match news {
-            News::All(scope, documents) => self.listed(&scope, documents),
+            News::All(scope, documents, _) => self.listed(&scope, documents),
             News::Changed(document) => Ok(self.seen(&document)?.into_iter().collect()),
             News::Gone(document) => {
                 let key = (document.kind(), document.metadata().name.clone());
@@ -144,7 +144,7 @@ impl Waiting {
 
     /// A document that is waited for, is not there, and is not to come or to go.
     fn misses(&self, news: &News) -> Option<(Kind, String)> {
-        let News::All(scope, documents) = news else { return None };
+        let News::All(scope, documents, _) = news else { return None };
         if matches!(self.what, For::Create | For::Delete) || !self.unlisted.contains(scope) {
             return None;
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn all(documents: Vec<Document>) -> News {
-        News::All(every(), documents)
+        News::All(every(), documents, 0)
     }
 
     #[test]
