@@ -101,7 +101,10 @@ pub use object::{API_VERSION, Kind, Metadata, Object};
 pub use openapi::openapi;
 pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
-pub use pool::{POOL_MEMBERS_SHOWN, Pool, PoolClaim, PoolMember, PoolMemberState, PoolRelease, PoolSpec, PoolStatus};
+pub use pool::{
+    POOL_MEMBERS_SHOWN, Pool, PoolClaim, PoolInstall, PoolMember, PoolMemberState, PoolRelease, PoolReleased, PoolSpec,
+    PoolStatus,
+};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use readable::readable_bytes;
 pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};

@@ -29,7 +29,7 @@ pub struct PoolSpec {
     /// Values for the template's parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// Only machines with all these labels are claimed. Empty: any machine.
+    /// Only machines with all these labels are claimed. A pool states labels, or facts, or both.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Only machines with these facts are claimed: the path of a fact, such as `memoryBytes`, to an expression as in an enrolment rule.
@@ -126,7 +126,7 @@ words! {
     /// How a machine of a pool stands.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     PoolMemberState {
-        /// Its workflow failed, or could not be requested.
+        /// Its workflow failed.
         Failed = "failed",
         /// It leaves the pool.
         Releasing = "releasing",
@@ -136,6 +136,24 @@ words! {
         Outdated = "outdated",
         /// It runs what is wanted.
         Ready = "ready",
+    }
+}
+
+/// What a pool has a machine run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolInstall {
+    /// The template's name.
+    pub template: String,
+    /// Its parameters' values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, serde_json::Value>,
+}
+
+impl PoolSpec {
+    /// What the pool has its machines run.
+    pub fn install(&self) -> PoolInstall {
+        PoolInstall { template: self.template.clone(), parameters: self.parameters.clone() }
     }
 }
 
@@ -150,15 +168,34 @@ pub struct PoolClaim {
     pub uid: Uuid,
     /// Since when.
     pub since: Timestamp,
-    /// The template that the machine is to run for the pool.
-    pub template: String,
-    /// With these parameters.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, serde_json::Value>,
-    /// The machine's newest workflow before: a later one is the pool's.
+    /// What the machine is to run.
+    pub wanted: PoolInstall,
+    /// What it runs: the pool's workflow has succeeded, and no later one has begun.
+    pub installed: Option<PoolInstall>,
+    /// The machine's newest workflow when something was wanted last: a later one is the pool's.
     pub before: Option<String>,
-    /// Why the workflow could not be requested.
+    /// Whether what is on the machine's disks is the pool's: one of its workflows was requested.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub owned: bool,
+    /// Why the pool's last request was refused.
     pub problem: Option<String>,
-    /// Who released it. It is cleared, and then free.
-    pub released: Option<Authority>,
+    /// When it is made again.
+    pub retry_at: Option<Timestamp>,
+    /// It leaves the pool.
+    pub released: Option<PoolReleased>,
+}
+
+/// That a machine leaves its pool.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolReleased {
+    /// The person in whose name it is cleared. Absent: nothing was done on it, and nothing is wiped.
+    pub by: Option<Authority>,
+    /// How it is cleared.
+    #[serde(default, skip_serializing_if = "PoolRelease::is_default")]
+    pub release: PoolRelease,
+    /// The pool had too many machines; it keeps this one if it wants more again before the clearing has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub surplus: bool,
 }

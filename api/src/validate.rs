@@ -297,6 +297,10 @@ fn pool(pool: &Pool, issues: &mut Vec<Issue>) {
         let hint = format!("write a number from 0 to {MAX_REPLICAS}");
         issues.push(Issue::new("spec.replicas", format!("{} machines are too many", spec.replicas), hint));
     }
+    if spec.match_labels.is_empty() && spec.when.is_empty() {
+        let hint = "state the labels of its machines, such as matchLabels: {rack: r7}";
+        issues.push(Issue::new("spec.matchLabels", "the pool would claim any machine", hint));
+    }
     if spec.max_unavailable == 0 {
         let hint = "write 1 or more; `paused: true` has nothing begin";
         issues.push(Issue::new("spec.maxUnavailable", "0 machines at once install none", hint));

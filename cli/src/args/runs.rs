@@ -118,12 +118,12 @@ fn level(text: &str) -> Result<WipeLevel, String> {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The disks are wiped as the pool's spec.release says. The pool then claims another machine if it has too few; to keep it from claiming
-the same one again, set spec.maintenance in the machine's document. The command first shows what is on the disks; on a terminal it
+the same one again, take the pool's label from the machine's document first. The command first shows what is on the disks; on a terminal it
 asks before it goes on.
 
 Examples:
   landfall release node-1                          Replace a machine that is not well
-  landfall release -l rack=r7 --yes                Empty a rack")]
+  landfall release -l state=broken --yes           Several, without a question")]
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) machines: Machines,

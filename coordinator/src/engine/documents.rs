@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use landfall_api::{
-    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, Problem,
-    Reservation, Template,
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, PoolSpec,
+    Problem, Reservation, Template,
 };
 
 use landfall_machine::{Input, derive, is_open, life::busy};
@@ -178,13 +178,15 @@ impl Documents {
 
     /// Notes the person who requested what the pool's document says: machines are wiped in that name. What a file changes has none.
     fn stands_behind(&self, pool: &mut Pool, stored: Option<&Document>, by: By<'_>) {
-        let same = matches!(stored, Some(Document::Pool(stored)) if stored.spec == pool.spec);
+        let of = |spec: &PoolSpec| (spec.replicas, spec.install());
+        let same = matches!(stored, Some(Document::Pool(stored)) if of(&stored.spec) == of(&pool.spec));
+        let unchanged = matches!(stored, Some(Document::Pool(stored)) if stored.spec == pool.spec);
         let status = pool.status.get_or_insert_default();
-        if !same {
+        if !unchanged {
             // Who waits for it means what is wanted now.
             status.conditions.clear();
         }
-        if !same || (by.person && status.requested.is_none()) {
+        if !same || (by.person && unchanged && status.requested.is_none()) {
             let authority = || Authority { person: by.who.to_owned(), at: self.fleet.now(), force: false };
             status.requested = by.person.then(authority);
         }

@@ -33,35 +33,65 @@ impl<'a> Member<'a> {
         &self.machine.metadata.name
     }
 
+    /// The newest workflow, if it is younger than what is wanted.
+    fn later(&self) -> Option<&'a Workflow> {
+        self.workflow.filter(|workflow| self.claim.before.as_ref() != Some(&workflow.metadata.name))
+    }
+
     /// The newest workflow, if it installs what the pool wants of the machine.
     pub(super) fn install(&self) -> Option<&'a Workflow> {
-        self.workflow.filter(|workflow| {
-            let (spec, claim) = (&workflow.spec, self.claim);
+        self.later().filter(|workflow| {
+            let (spec, wanted) = (&workflow.spec, &self.claim.wanted);
             spec.purpose == Purpose::Provision
-                && claim.before.as_ref() != Some(&workflow.metadata.name)
-                && spec.template == claim.template
-                && spec.parameters == claim.parameters
+                && spec.template == wanted.template
+                && spec.parameters == wanted.parameters
         })
     }
 
-    /// The newest workflow, if it clears the machine.
+    /// The workflow that clears the machine for its release.
     pub(super) fn clearing(&self) -> Option<&'a Workflow> {
-        self.workflow.filter(|workflow| workflow.spec.purpose == Purpose::Deprovision)
+        self.later().filter(|workflow| workflow.spec.purpose == Purpose::Deprovision)
+    }
+
+    /// Whether a workflow that is younger than what is wanted has no document: a person deleted it, or it cannot be read. Then nothing is
+    /// known of what it did.
+    fn is_unknown(&self) -> bool {
+        let named = self.machine.status.as_ref().and_then(|status| status.workflow.as_ref());
+        self.workflow.is_none() && named.is_some() && named != self.claim.before.as_ref()
+    }
+
+    /// Whether the system that the pool installed is still there, as far as is known: nothing has begun since.
+    pub fn is_intact(&self) -> bool {
+        let begun = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.started_at.is_some());
+        !self.is_unknown() && self.later().is_none_or(|workflow| !begun(workflow) || self.has_installed())
+    }
+
+    /// Whether the newest workflow has installed what is wanted.
+    pub(super) fn has_installed(&self) -> bool {
+        self.install().is_some_and(succeeded)
+    }
+
+    /// Whether the claim is yet to say so.
+    pub(super) fn is_to_note(&self) -> bool {
+        self.has_installed() && self.claim.installed.as_ref() != Some(&self.claim.wanted)
     }
 
     /// Whether the pool has yet to request the workflow that it wants.
     pub(super) fn is_to_install(&self) -> bool {
-        self.claim.released.is_none() && self.claim.problem.is_none() && self.install().is_none()
+        self.claim.released.is_none()
+            && !self.is_unknown()
+            && self.install().is_none()
+            && self.claim.installed.as_ref() != Some(&self.claim.wanted)
     }
 
     /// Whether the pool's document wants something else of the machine by now.
     pub(super) fn is_outdated(&self, wanted: &PoolSpec) -> bool {
-        self.claim.template != wanted.template || self.claim.parameters != wanted.parameters
+        self.claim.wanted.template != wanted.template || self.claim.wanted.parameters != wanted.parameters
     }
 
     /// Whether the machine waits with a workflow that is not what is wanted any more, and that no agent has taken.
     pub(super) fn waits_in_vain(&self) -> bool {
-        self.claim.released.is_none() && self.install().is_none() && self.workflow.is_some_and(waits)
+        self.claim.released.is_none() && self.install().is_none() && self.workflow.is_some_and(is_cancellable)
     }
 
     /// Whether anything may be installed on the machine, as far as is known.
@@ -69,10 +99,24 @@ impl<'a> Member<'a> {
         self.machine.status.as_ref().is_some_and(carries_system)
     }
 
+    /// Whether what is on the machine is not the pool's: a person had it installed or adopted it after the claim.
+    pub(super) fn is_of_others(&self) -> bool {
+        let adopted = self.machine.status.as_ref().is_some_and(|status| status.adopted.is_some());
+        adopted || self.carries_system() && !self.claim.owned && self.install().is_none()
+    }
+
     /// Whether no agent has taken the machine's workflow yet, or there is none: nothing was done for the pool.
     pub(super) fn has_not_begun(&self) -> bool {
-        self.claim.released.is_none() && self.install().map_or(self.claim.problem.is_none(), waits)
+        self.claim.released.is_none()
+            && !self.is_unknown()
+            && self.claim.installed.as_ref() != Some(&self.claim.wanted)
+            && self.install().is_none_or(waits)
     }
+}
+
+/// Whether the workflow waits for its machine, and no person has stopped it.
+pub(super) fn is_cancellable(workflow: &Workflow) -> bool {
+    waits(workflow) && workflow.spec.cancel.is_none()
 }
 
 /// How a member stands.
@@ -81,15 +125,16 @@ pub fn state(member: &Member<'_>, wanted: &PoolSpec) -> PoolMemberState {
     if claim.released.is_some() {
         return PoolMemberState::Releasing;
     }
-    if claim.problem.is_some() {
-        return PoolMemberState::Failed;
-    }
+    let runs = || match member.is_outdated(wanted) {
+        true => PoolMemberState::Outdated,
+        false => PoolMemberState::Ready,
+    };
     match member.install() {
-        None => PoolMemberState::Installing,
         Some(install) if is_open(install) => PoolMemberState::Installing,
-        Some(install) if !succeeded(install) => PoolMemberState::Failed,
-        Some(_) if member.is_outdated(wanted) => PoolMemberState::Outdated,
-        Some(_) => PoolMemberState::Ready,
+        Some(install) if succeeded(install) => runs(),
+        Some(_) => PoolMemberState::Failed,
+        None if claim.installed.as_ref() == Some(&claim.wanted) => runs(),
+        None => PoolMemberState::Installing,
     }
 }
 
@@ -104,12 +149,15 @@ pub fn is_free(machine: &Machine, workflow: Option<&Workflow>) -> bool {
     let Some(status) = &machine.status else { return false };
     let unhealthy = derive::find(&status.conditions, &Type::Healthy)
         .is_some_and(|condition| condition.status == ConditionStatus::False);
+    // The workflow of an enrolment rule is about to be requested.
+    let of_a_rule = status.enrolment.rule.as_ref().is_some_and(|rule| rule.template.is_some() && rule.run.is_none());
     let ended_well = workflow.is_none_or(|workflow| succeeded(workflow) || was_cancelled(workflow));
     status.pool.is_none()
         && may_begin(machine).is_ok()
         && is_held(machine).is_none()
         && !EnrolmentStatus::is_unapproved(&status.enrolment)
         && !unhealthy
+        && !of_a_rule
         && !carries_system(status)
         && ended_well
 }

@@ -6,7 +6,7 @@ use landfall_api::{
     PoolSpec, PoolStatus, Reason, Workflow,
 };
 
-use super::member::{Member, state};
+use super::member::{Member, is_cancellable, state};
 use crate::derive;
 use crate::life::{is_open, succeeded};
 
@@ -22,10 +22,19 @@ pub enum Step {
         /// Whether it needs the person.
         authorised: bool,
     },
+    /// The machine's workflow has installed what was wanted.
+    Note(String),
     /// What is wanted of the machine becomes what the pool's document says.
     Renew(String),
-    /// The machine leaves the pool, in the name of the person behind the pool.
-    Release(String),
+    /// The machine leaves the pool; `authorised`: in the name of the person behind the pool, since a system may be on it.
+    Release {
+        /// The machine.
+        machine: String,
+        /// Whether it needs the person.
+        authorised: bool,
+    },
+    /// A machine that was to leave stays.
+    Withdraw(String),
     /// The open workflow of a machine that was released is cancelled.
     Cancel(String),
     /// The disks of a machine that was released are wiped.
@@ -57,7 +66,8 @@ pub struct Seen {
 /// Plans for a pool with these members.
 pub fn plan(pool: &Pool, members: &[Member<'_>], seen: Seen) -> Plan {
     let spec = &pool.spec;
-    let standing: Vec<Standing<'_>> = members.iter().map(|member| (state(member, spec), member)).collect();
+    let (lost, members): (Vec<_>, Vec<_>) = members.iter().partition(|member| is_lost(member));
+    let standing: Vec<Standing<'_>> = members.into_iter().map(|member| (state(member, spec), member)).collect();
     let count = |wanted: State| standing.iter().filter(|(state, _)| *state == wanted).count();
     let (failed, releasing, wanted) = (count(State::Failed), count(State::Releasing), spec.replicas as usize);
     let serving = standing.len() - failed - releasing;
@@ -65,8 +75,15 @@ pub fn plan(pool: &Pool, members: &[Member<'_>], seen: Seen) -> Plan {
     // What failed with another template says nothing of this one.
     let failed_now =
         standing.iter().filter(|(state, member)| *state == State::Failed && !member.is_outdated(spec)).count();
+    let noted = standing.iter().filter(|(_, member)| member.is_to_note());
+    let noted = noted.map(|(_, member)| Step::Note(member.name().to_owned()));
     let mut todo = Todo {
-        steps: standing.iter().filter_map(|(_, member)| leave(member)).collect(),
+        steps: lost
+            .into_iter()
+            .map(|member| Step::Free(member.name().to_owned()))
+            .chain(noted)
+            .chain(standing.iter().filter_map(|(_, member)| leave(member)))
+            .collect(),
         authorised,
         ..Todo::default()
     };
@@ -78,7 +95,7 @@ pub fn plan(pool: &Pool, members: &[Member<'_>], seen: Seen) -> Plan {
         if !stopped {
             todo.claim(&standing, spec, wanted.saturating_sub(serving), seen.free);
             todo.renew(&standing, spec.max_unavailable as usize);
-            todo.begin(&standing, spec);
+            todo.begin(&standing, spec, seen.now);
         }
     }
     let ready = count(State::Ready);
@@ -141,7 +158,7 @@ impl Todo {
             return (Reason::NeedsPerson, why);
         }
         match self.lacking {
-            0 => (Reason::Rolling, "others are being installed or released".into()),
+            0 => (Reason::Rolling, "machines are being installed, or leave".into()),
             1 => (Reason::TooFewMachines, "1 more is wanted, and no other machine is free and suitable".into()),
             n => (Reason::TooFewMachines, format!("{n} more are wanted than machines are free and suitable")),
         }
@@ -154,20 +171,30 @@ impl Todo {
         may
     }
 
-    /// So many machines become the pool's: first those that failed with another template, then free ones.
+    /// So many machines become the pool's: first those that were to leave and are not cleared yet, then those that failed with another
+    /// template, then free ones. Before the first runs what is wanted, only as many are begun as may fail, and one.
     fn claim(&mut self, standing: &[Standing<'_>], spec: &PoolSpec, missing: usize, free: usize) {
-        if missing == 0 {
-            return;
+        let stays = |member: &Member<'_>| {
+            member.claim.released.as_ref().is_some_and(|released| released.surplus) && member.clearing().is_none()
+        };
+        let stay: Vec<_> = standing.iter().filter(|(_, member)| stays(member)).take(missing).collect();
+        let missing = missing - stay.len();
+        for (_, member) in stay {
+            self.steps.retain(|step| !step.is_of(member.name()));
+            self.steps.push(Step::Withdraw(member.name().to_owned()));
         }
         let failed = standing.iter().filter(|(state, member)| *state == State::Failed && member.is_outdated(spec));
         let again: Vec<_> = failed.map(|(_, member)| *member).filter(|member| is_at_hand(member)).collect();
         let again: Vec<_> = again.into_iter().filter(|member| self.may_wipe(member)).take(missing).collect();
         let missing = missing - again.len();
+        let begun = again.len() + standing.iter().filter(|(state, _)| *state == State::Installing).count();
         self.steps.extend(again.iter().map(|member| Step::Renew(member.name().to_owned())));
         let claims = missing.min(free);
         self.lacking = missing - claims;
-        if claims > 0 {
-            self.steps.push(Step::Claim(claims));
+        let tried = standing.iter().any(|(state, _)| *state == State::Ready);
+        let most = if tried { usize::MAX } else { (spec.max_failures as usize + 1).saturating_sub(begun) };
+        if claims.min(most) > 0 {
+            self.steps.push(Step::Claim(claims.min(most)));
         }
     }
 
@@ -187,7 +214,8 @@ impl Todo {
         });
         for (_, member) in order.into_iter().take(many) {
             if self.may_wipe(member) {
-                self.steps.push(Step::Release(member.name().to_owned()));
+                let authorised = member.carries_system();
+                self.steps.push(Step::Release { machine: member.name().to_owned(), authorised });
             }
         }
     }
@@ -206,16 +234,37 @@ impl Todo {
     }
 
     /// Requests the workflows that are wanted, and ends those that wait and are not wanted any more.
-    fn begin(&mut self, standing: &[Standing<'_>], spec: &PoolSpec) {
+    fn begin(&mut self, standing: &[Standing<'_>], spec: &PoolSpec, now: Timestamp) {
         for (state, member) in standing.iter().filter(|(_, member)| is_at_hand(member)) {
             let machine = member.name().to_owned();
             if *state == State::Installing && member.has_not_begun() && member.is_outdated(spec) {
                 self.steps.push(Step::Renew(machine));
             } else if member.waits_in_vain() {
                 self.steps.push(Step::Cancel(machine));
-            } else if member.is_to_install() && !member.workflow.is_some_and(is_open) {
+            } else if member.is_to_install()
+                && !member.is_of_others()
+                && !member.workflow.is_some_and(is_open)
+                && member.claim.retry_at.is_none_or(|at| at <= now)
+                && self.may_wipe(member)
+            {
                 self.steps.push(Step::Install { machine, authorised: member.carries_system() });
             }
+        }
+    }
+}
+
+impl Step {
+    /// Whether it is about that machine.
+    fn is_of(&self, name: &str) -> bool {
+        match self {
+            Self::Claim(_) => false,
+            Self::Install { machine, .. } | Self::Release { machine, .. } => machine == name,
+            Self::Note(machine)
+            | Self::Renew(machine)
+            | Self::Withdraw(machine)
+            | Self::Cancel(machine)
+            | Self::Clear(machine)
+            | Self::Free(machine) => machine == name,
         }
     }
 }
@@ -225,15 +274,21 @@ fn is_at_hand(member: &Member<'_>) -> bool {
     !member.machine.spec.maintenance
 }
 
-/// What a member that was released does next. A clearing that failed is for a person to judge.
+/// Whether a person installed something else on the machine, or adopted it: it is the pool's no more.
+fn is_lost(member: &Member<'_>) -> bool {
+    member.is_of_others() && !member.workflow.is_some_and(is_open)
+}
+
+/// What a member that was released does next. A clearing that failed or was refused is for a person to judge.
 fn leave(member: &Member<'_>) -> Option<Step> {
-    member.claim.released.as_ref()?;
     let name = member.name().to_owned();
+    let released = member.claim.released.as_ref()?;
     match (member.clearing(), member.workflow) {
         (Some(clearing), _) if !succeeded(clearing) => None,
-        (_, Some(workflow)) if is_open(workflow) => Some(Step::Cancel(name)),
+        (_, Some(workflow)) if is_open(workflow) => workflow.spec.cancel.is_none().then_some(Step::Cancel(name)),
         _ if !member.carries_system() => Some(Step::Free(name)),
-        // Of one that was refused a person has to judge too.
+        // Its agent was faster than the release, behind which no person stands.
+        _ if released.by.is_none() => Some(Step::Withdraw(name)),
         _ => (is_at_hand(member) && member.claim.problem.is_none()).then_some(Step::Clear(name)),
     }
 }
@@ -242,7 +297,22 @@ fn leave(member: &Member<'_>) -> Option<Step> {
 pub fn orphaned(machine: &Machine, workflow: Option<&Workflow>) -> Option<Step> {
     let claim = machine.status.as_ref()?.pool.as_ref()?;
     let member = Member::of(machine, workflow, claim.uid)?;
-    if claim.released.is_some() { leave(&member) } else { Some(Step::Free(member.name().to_owned())) }
+    let name = member.name().to_owned();
+    match &claim.released {
+        _ if is_lost(&member) => Some(Step::Free(name)),
+        Some(released) if released.by.is_some() => leave(&member),
+        // It would be installed anew when it next netboots.
+        _ if member.install().is_some_and(is_cancellable) => Some(Step::Cancel(name)),
+        _ => Some(Step::Free(name)),
+    }
+}
+
+/// Why the machine has not come for its workflow.
+fn not_seen(member: &Member<'_>) -> Option<String> {
+    let conditions = &member.workflow?.status.as_ref()?.conditions;
+    derive::find(conditions, &Type::NotSeen)
+        .filter(|_| derive::holds(conditions, &Type::NotSeen))
+        .map(|c| c.message.clone())
 }
 
 /// Those first that are not ready.
@@ -255,7 +325,8 @@ fn shown(standing: &[Standing<'_>]) -> Vec<PoolMember> {
             };
             let problem = match state {
                 State::Failed | State::Releasing => member.claim.problem.clone().or_else(of_run),
-                State::Installing | State::Outdated | State::Ready => None,
+                State::Installing => member.claim.problem.clone().or_else(|| not_seen(member)),
+                State::Outdated | State::Ready => None,
             };
             PoolMember { name: member.name().to_owned(), state: *state, problem }
         })

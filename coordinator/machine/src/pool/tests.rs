@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use landfall_api::{
     Authority, ConditionType as Type, DiskId, DiskReceipt, Kind, Machine, MachineStatus, Metadata, Pool, PoolClaim,
-    PoolSpec, PoolStatus, Purpose, Reason, Receipt, ReceiptState, Workflow, WorkflowPhase, WorkflowSpec,
-    WorkflowStatus,
+    PoolRelease, PoolReleased, PoolSpec, PoolStatus, Purpose, Reason, Receipt, ReceiptState, Workflow, WorkflowPhase,
+    WorkflowSpec, WorkflowStatus,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -109,31 +109,52 @@ impl World {
                         name: "web".into(),
                         uid: POOL,
                         since: now(),
-                        template: wanted.template.clone(),
-                        parameters: wanted.parameters.clone(),
+                        wanted: wanted.install(),
+                        installed: None,
                         before: status.workflow.clone(),
+                        owned: false,
                         problem: None,
+                        retry_at: None,
                         released: None,
                     });
                 }
             }
             Step::Install { machine, authorised } => {
                 assert_eq!(*authorised, self.carries(machine), "{machine}");
-                let template = self.claim(machine).unwrap().template.clone();
+                let claim = self.claim(machine).unwrap();
+                assert!(claim.owned || !*authorised, "{machine} carries what is not the pool's");
+                let template = claim.wanted.template.clone();
                 self.writes(machine);
                 self.begin(machine, Purpose::Provision, &template);
             }
-            Step::Renew(machine) => {
-                let (template, newest) = (self.pool.spec.template.clone(), self.newest(machine));
+            Step::Note(machine) => {
                 let claim = self.claim(machine).unwrap();
-                (claim.template, claim.before, claim.problem) = (template, newest, None);
+                (claim.installed, claim.owned) = (Some(claim.wanted.clone()), true);
             }
-            Step::Release(machine) => {
+            Step::Renew(machine) => {
+                let (found, workflow) = &self.machines[machine];
+                let intact = Member::of(found, workflow.as_ref(), POOL).unwrap().is_intact();
+                let (wanted, newest) = (self.pool.spec.install(), self.newest(machine));
+                let claim = self.claim(machine).unwrap();
+                claim.owned |= claim.before != newest;
+                (claim.wanted, claim.before, claim.problem) = (wanted, newest, None);
+                claim.installed = claim.installed.take().filter(|_| intact);
+            }
+            Step::Release { machine, authorised } => {
                 self.writes(machine);
-                self.claim(machine).unwrap().released = Some(ann());
+                let newest = self.newest(machine);
+                let claim = self.claim(machine).unwrap();
+                claim.owned |= claim.before != newest;
+                claim.before = newest;
+                let by = authorised.then(ann);
+                claim.released = Some(PoolReleased { by, release: PoolRelease::default(), surplus: true });
             }
+            Step::Withdraw(machine) => self.claim(machine).unwrap().released = None,
             Step::Cancel(machine) => self.end(machine, WorkflowPhase::Cancelled),
-            Step::Clear(machine) => self.begin(machine, Purpose::Deprovision, landfall_api::BUILT_IN_DEPROVISION),
+            Step::Clear(machine) => {
+                assert!(self.claim(machine).unwrap().released.as_ref().unwrap().by.is_some());
+                self.begin(machine, Purpose::Deprovision, landfall_api::BUILT_IN_DEPROVISION);
+            }
             Step::Free(machine) => self.machines.get_mut(machine).unwrap().0.status.as_mut().unwrap().pool = None,
         }
     }
@@ -142,6 +163,15 @@ impl World {
     fn writes(&mut self, machine: &str) {
         if self.carries(machine) {
             self.wiped.push(machine.into());
+        }
+    }
+
+    /// A person releases the machine.
+    fn release(&mut self, name: &str) {
+        let newest = self.newest(name);
+        if let Some(claim) = self.claim(name) {
+            let released = PoolReleased { by: Some(ann()), release: PoolRelease::default(), surplus: false };
+            (claim.released, claim.problem, claim.before) = (Some(released), None, newest);
         }
     }
 
@@ -157,7 +187,11 @@ impl World {
     fn end(&mut self, name: &str, phase: WorkflowPhase) {
         let (machine, workflow) = self.machines.get_mut(name).unwrap();
         let workflow = workflow.as_mut().unwrap();
-        workflow.status.as_mut().unwrap().phase = phase;
+        let run = workflow.status.as_mut().unwrap();
+        run.phase = phase;
+        if phase != WorkflowPhase::Cancelled {
+            run.started_at = Some(now());
+        }
         let status = machine.status.as_mut().unwrap();
         let cleared = workflow.spec.purpose == Purpose::Deprovision;
         match phase {
@@ -236,7 +270,7 @@ fn well(_: &str) -> WorkflowPhase {
 #[test]
 fn a_pool_claims_installs_and_is_ready() {
     let mut world = World::new(4, 3);
-    assert_eq!(world.settle(well), 3);
+    assert_eq!(world.settle(well), 2, "the first show whether the template works");
     assert_eq!(
         (world.counts(), world.members(), world.reason()),
         ((3, 0, 0), vec!["m1", "m2", "m3"], Reason::Complete)
@@ -245,6 +279,100 @@ fn a_pool_claims_installs_and_is_ready() {
     world.pool.spec.replicas = 6;
     world.settle(well);
     assert_eq!((world.counts(), world.reason()), ((4, 0, 0), Reason::TooFewMachines));
+}
+
+#[test]
+fn a_deleted_workflow_has_nothing_installed_anew() {
+    let mut world = World::new(2, 2);
+    world.settle(well);
+    world.machines.get_mut("m1").unwrap().1 = None;
+    assert_eq!((world.plan().steps, world.counts()), (Vec::new(), (2, 0, 0)));
+    // Before it was noted what the workflow had installed.
+    let installed = world.claim("m1").unwrap().installed.take();
+    assert_eq!(world.plan().steps, []);
+    world.claim("m1").unwrap().installed = installed;
+    world.pool.spec.template = "b".into();
+    world.settle(well);
+    assert_eq!(world.counts(), (2, 0, 0), "a person wants another template");
+}
+
+#[test]
+fn what_a_person_installed_after_the_claim_stays() {
+    for adopts in [true, false] {
+        let mut world = World::new(1, 1);
+        world.look();
+        assert_eq!(world.members(), ["m1"]);
+        // Its workflow could not be requested yet, and a person is faster.
+        let installed = Reason::Installed;
+        let status = world.machines.get_mut("m1").unwrap().0.status.as_mut().unwrap();
+        derive::set(&mut status.conditions, Type::Provisioned, true, installed, "", (now(), 1));
+        status.adopted = adopts.then(ann);
+        world.settle(well);
+        assert_eq!((world.members().len(), world.runs, world.carries("m1")), (0, 0, true));
+    }
+}
+
+#[test]
+fn a_failed_machine_that_a_person_adopts_is_let_go() {
+    let mut world = World::new(1, 1);
+    world.settle(|_| WorkflowPhase::Failed);
+    world.machines.get_mut("m1").unwrap().0.status.as_mut().unwrap().adopted = Some(ann());
+    world.pool.spec.template = "b".into();
+    world.settle(well);
+    assert_eq!((world.members().len(), world.runs), (0, 1));
+}
+
+#[test]
+fn a_file_that_comes_between_stops_what_a_person_wanted() {
+    let mut world = World::new(1, 1);
+    world.settle(well);
+    world.pool.spec.template = "b".into();
+    assert_eq!(world.plan().steps, [Step::Renew("m1".into())]);
+    world.look();
+    world.pool.status.as_mut().unwrap().requested = None;
+    assert_eq!((world.plan().steps, world.reason()), (Vec::new(), Reason::NeedsPerson));
+}
+
+#[test]
+fn a_template_that_is_taken_back_wipes_nothing() {
+    let mut world = World::new(2, 2);
+    world.settle(well);
+    world.wiped.clear();
+    let runs = world.runs;
+    for waits in [false, true] {
+        world.pool.spec.template = "b".into();
+        world.look();
+        if waits {
+            world.look();
+            assert_eq!(world.machines["m1"].1.as_ref().map(|run| run.spec.template.as_str()), Some("b"));
+        }
+        world.pool.spec.template = "a".into();
+        for _ in 0..4 {
+            world.look();
+        }
+        assert_eq!((world.counts(), world.plan().steps.len()), ((2, 0, 0), 0), "{waits}");
+    }
+    assert_eq!(world.runs, runs + 1, "only what was cancelled before it began");
+    // What has begun is not undone.
+    world.pool.spec.template = "b".into();
+    world.look();
+    world.look();
+    world.end("m1", WorkflowPhase::Failed);
+    world.pool.spec.template = "a".into();
+    world.settle(well);
+    assert_eq!((world.counts(), world.runs), ((2, 0, 0), runs + 3));
+}
+
+#[test]
+fn machines_that_were_to_leave_stay_if_wanted_again() {
+    let mut world = World::new(3, 3);
+    world.settle(well);
+    let runs = world.runs;
+    world.pool.spec.replicas = 1;
+    world.look();
+    world.pool.spec.replicas = 2;
+    world.settle(well);
+    assert_eq!((world.counts(), world.runs), ((2, 0, 0), runs + 1), "one was cleared");
 }
 
 #[test]
@@ -273,6 +401,7 @@ fn fewer_replicas_release_machines_and_wipe_them() {
 #[test]
 fn machines_that_wait_are_released_without_a_wipe() {
     let mut world = World::new(3, 3);
+    world.pool.spec.max_failures = 5;
     world.look();
     world.look();
     assert!(world.machines.values().all(|(_, workflow)| workflow.as_ref().is_some_and(waits)));
@@ -294,8 +423,8 @@ fn one_failed_machine_is_replaced_and_two_stop_the_pool() {
     assert_eq!(world.reason(), Reason::Complete);
     let mut world = World::new(5, 3);
     world.settle(fails(&["m1", "m2", "m4"]));
-    assert_eq!((world.counts(), world.reason()), ((1, 0, 2), Reason::TooManyFailures));
-    assert_eq!(world.runs, 3, "no other machine was begun");
+    assert_eq!((world.counts(), world.reason()), ((0, 0, 2), Reason::TooManyFailures));
+    assert_eq!(world.runs, 2, "no other machine was begun");
     // Another template is another chance for them.
     world.pool.spec.template = "b".into();
     world.settle(well);
@@ -351,7 +480,7 @@ fn without_a_person_no_installed_machine_is_touched() {
     assert!(world.wiped.is_empty());
     // A person releases them.
     for name in ["m1", "m2"] {
-        world.claim(name).unwrap().released = Some(ann());
+        world.release(name);
     }
     world.settle(well);
     assert_eq!((world.members().len(), world.free().len(), world.reason()), (0, 3, Reason::Complete));
@@ -363,7 +492,7 @@ fn a_paused_pool_begins_nothing() {
     world.settle(well);
     world.pool.spec = PoolSpec { paused: true, replicas: 3, template: "b".into(), ..world.pool.spec.clone() };
     assert_eq!((world.plan().steps, world.reason()), (Vec::new(), Reason::Paused));
-    world.claim("m1").unwrap().released = Some(ann());
+    world.release("m1");
     world.settle(well);
     assert_eq!(world.members(), ["m2"], "what a person released leaves");
 }
@@ -373,14 +502,14 @@ fn a_released_machine_is_replaced_by_another() {
     let mut world = World::new(4, 3);
     world.settle(well);
     world.machines.get_mut("m2").unwrap().0.spec.maintenance = true;
-    world.claim("m2").unwrap().released = Some(ann());
+    world.release("m2");
     world.look();
     assert!(world.carries("m2") && world.runs == 3, "a person works on it");
     world.machines.get_mut("m2").unwrap().0.spec.maintenance = false;
     world.settle(well);
     assert_eq!(world.members(), ["m1", "m3", "m4"]);
     // A clearing that failed is not tried again without end.
-    world.claim("m1").unwrap().released = Some(ann());
+    world.release("m1");
     world.settle(|name| if name == "m1" { WorkflowPhase::Failed } else { WorkflowPhase::Succeeded });
     assert_eq!((world.members(), world.counts()), (vec!["m1", "m2", "m3", "m4"], (3, 0, 0)));
 }
@@ -389,7 +518,7 @@ fn a_released_machine_is_replaced_by_another() {
 fn machines_of_a_deleted_pool_stay_as_they_are() {
     let mut world = World::new(2, 2);
     world.settle(well);
-    world.claim("m2").unwrap().released = Some(ann());
+    world.release("m2");
     let next = |name: &str| {
         let (machine, workflow) = &world.machines[name];
         orphaned(machine, workflow.as_ref())
@@ -434,7 +563,7 @@ proptest! {
                 Change::Template(b) => world.pool.spec.template = if b { "b" } else { "a" }.into(),
                 Change::Paused(paused) => world.pool.spec.paused = paused,
                 Change::Person(is) => world.pool.status.as_mut().unwrap().requested = is.then(ann),
-                Change::Release(n) => if let Some(claim) = world.claim(&format!("m{n}")) { claim.released = Some(ann()) },
+                Change::Release(n) => world.release(&format!("m{n}")),
                 Change::Maintenance(n, on) => world.machines.get_mut(&format!("m{n}")).unwrap().0.spec.maintenance = on,
                 Change::Look => { world.look(); continue }
             }

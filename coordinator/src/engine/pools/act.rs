@@ -1,9 +1,13 @@
 //! A pool's steps, made. Each looks at the machine again under its lock: a person may have been faster.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use landfall_api::{Authority, ErrorCode, Kind, Machine, Pool, PoolClaim, PoolRelease, Problem, Shared, WipeSpec};
-use landfall_machine::pool::{Step, is_free};
+use landfall_api::{
+    Authority, Document, ErrorCode, Kind, Machine, Pool, PoolClaim, PoolRelease, PoolReleased, Problem, Shared,
+    WipeSpec,
+};
+use landfall_machine::pool::{Member, Step, is_free};
 
 use super::Pools;
 use super::candidates::suits;
@@ -20,21 +24,22 @@ impl Pools {
     /// # Errors
     /// [`Problem`] with code `NotFound`, or `Conflict` if no pool has it.
     pub async fn release(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
+        let release = match self.fleet.described(name).await?.status.as_ref().and_then(|status| status.pool.as_ref()) {
+            Some(claim) => self.release_of(claim).await?,
+            None => PoolRelease::default(),
+        };
         let released = self
-            .fleet
-            .mutate_machine(name, |machine| {
-                if let Some(claim) = machine.status.as_mut().and_then(|status| status.pool.as_mut()) {
-                    claim.problem = None;
-                    claim.released.get_or_insert_with(|| by.clone());
+            .change(name, |claim, newest| {
+                (claim.problem, claim.retry_at) = (None, None);
+                if claim.released.as_ref().is_none_or(|released| released.by.is_none() || released.surplus) {
+                    let by = Some(by.clone());
+                    claim.released = Some(PoolReleased { by, release: release.clone(), surplus: false });
                 }
+                // A clearing that failed is no obstacle to the next.
+                claim.before = newest;
             })
             .await;
-        let machine = match released {
-            Err(problem) if problem.code == ErrorCode::NotFound => {
-                return Err(self.fleet.not_found(Kind::Machine, name).await);
-            }
-            released => released?,
-        };
+        let machine = released?;
         if machine.status.as_ref().is_none_or(|status| status.pool.is_none()) {
             let hint = format!("clear it with: landfall deprovision {name}");
             let message = format!("machine \"{name}\" is in no pool");
@@ -52,14 +57,18 @@ impl Pools {
                 name: pool.metadata.name.clone(),
                 uid,
                 since: self.fleet.now(),
-                template: pool.spec.template.clone(),
-                parameters: pool.spec.parameters.clone(),
+                wanted: pool.spec.install(),
+                installed: None,
                 before,
+                owned: false,
                 problem: None,
+                retry_at: None,
                 released: None,
             };
             let Some((found, workflow)) = self.found(&machine).await? else { continue };
             let live = self.fleet.machines().lock(found.metadata.uid.unwrap_or_default()).await;
+            // Before the document says so: what is not the pool's is passed over, and what is must not be.
+            self.claimed().insert(machine.clone(), uid);
             let claimed = AtomicBool::new(false);
             self.fleet
                 .mutate_machine(&machine, |machine| {
@@ -75,7 +84,6 @@ impl Pools {
                 .await?;
             drop(live);
             if claimed.into_inner() {
-                self.claimed().insert(machine.clone(), uid);
                 tracing::info!(pool = %pool.metadata.name, machine, "claimed");
             }
         }
@@ -92,22 +100,49 @@ impl Pools {
                 let authority = if *authorised { person() } else { None };
                 self.install(machine, authority).await
             }
-            Step::Renew(machine) => {
-                let Some(pool) = pool else { return Ok(()) };
-                let (template, parameters) = (pool.spec.template.clone(), pool.spec.parameters.clone());
-                self.change(machine, |claim, newest| {
-                    (claim.template, claim.parameters) = (template.clone(), parameters.clone());
-                    (claim.before, claim.problem) = (newest, None);
+            Step::Note(machine) => self
+                .change(machine, |claim, _| {
+                    (claim.installed, claim.owned) = (Some(claim.wanted.clone()), true);
+                    (claim.problem, claim.retry_at) = (None, None);
                 })
                 .await
+                .map(drop),
+            Step::Renew(machine) => {
+                let Some(pool) = pool else { return Ok(()) };
+                let Some((found, workflow)) = self.found(machine).await? else { return Ok(()) };
+                let uid = pool.metadata.uid.unwrap_or_default();
+                let Some(member) = Member::of(&found, workflow.as_deref(), uid) else { return Ok(()) };
+                let intact = member.is_intact();
+                self.change(machine, |claim, newest| {
+                    claim.owned |= claim.before != newest;
+                    (claim.wanted, claim.before) = (pool.spec.install(), newest);
+                    (claim.problem, claim.retry_at) = (None, None);
+                    claim.installed = claim.installed.take().filter(|_| intact);
+                })
+                .await
+                .map(drop)
             }
-            Step::Release(machine) => {
-                let released = person().unwrap_or_else(|| self.own(pool));
-                self.change(machine, |claim, _| claim.released = Some(released.clone())).await
+            Step::Release { machine, authorised } => {
+                let Some(pool) = pool else { return Ok(()) };
+                let by = if *authorised { person() } else { None };
+                let released = PoolReleased { by, release: pool.spec.release.clone(), surplus: true };
+                self.change(machine, |claim, newest| {
+                    claim.owned |= claim.before != newest;
+                    claim.before = newest;
+                    claim.problem = None;
+                    claim.released.get_or_insert_with(|| released.clone());
+                })
+                .await
+                .map(drop)
             }
+            Step::Withdraw(machine) => self
+                .change(machine, |claim, _| claim.released = claim.released.take().filter(|released| !released.surplus))
+                .await
+                .map(drop),
             Step::Cancel(machine) => {
                 let Some((found, Some(workflow))) = self.found(machine).await? else { return Ok(()) };
-                let released = found.status.as_ref().and_then(|status| status.pool.as_ref()?.released.clone());
+                let claim = found.status.as_ref().and_then(|status| status.pool.as_ref());
+                let released = claim.and_then(|claim| claim.released.as_ref()?.by.clone());
                 let authority = released.or_else(person).unwrap_or_else(|| self.own(pool));
                 match self.requests.cancel(&workflow.metadata.name, authority).await {
                     // It ended at this moment.
@@ -115,7 +150,7 @@ impl Pools {
                     outcome => outcome.map(drop),
                 }
             }
-            Step::Clear(machine) => self.clear(machine, pool.map(|pool| &pool.spec.release)).await,
+            Step::Clear(machine) => self.clear(machine).await,
             Step::Free(machine) => {
                 self.fleet
                     .mutate_machine(machine, |machine| {
@@ -140,48 +175,61 @@ impl Pools {
     async fn install(&self, machine: &str, authority: Option<Authority>) -> Result<(), Problem> {
         let found = self.fleet.described(machine).await?;
         let Some(claim) = found.status.as_ref().and_then(|status| status.pool.clone()) else { return Ok(()) };
-        let (template, parameters) = (&claim.template, claim.parameters.clone());
+        let (template, parameters) = (&claim.wanted.template, claim.wanted.parameters.clone());
         match self.requests.provision_by(machine, template, parameters, Asker::Pool(&claim, authority)).await {
             Ok(workflow) => {
                 tracing::info!(pool = %claim.name, machine, workflow = %workflow.metadata.name, "requested");
                 Ok(())
             }
-            Err(problem) if passes(&problem) => Err(problem),
-            Err(problem) => {
-                tracing::warn!(pool = %claim.name, machine, %problem, "the pool's workflow cannot be requested");
-                self.fails(machine, &claim, &problem).await
-            }
+            Err(problem) => self.refused(machine, &claim, problem).await,
         }
     }
 
-    /// Notes that nothing more is done with the machine, unless something else is wanted of it by now.
-    async fn fails(&self, machine: &str, wanted: &PoolClaim, problem: &Problem) -> Result<(), Problem> {
-        let text = problem.to_string();
-        self.change(machine, |claim, _| {
-            if claim == wanted {
-                claim.problem = Some(text.clone());
-            }
-        })
-        .await
-    }
-
-    async fn clear(&self, machine: &str, release: Option<&PoolRelease>) -> Result<(), Problem> {
+    async fn clear(&self, machine: &str) -> Result<(), Problem> {
         let found = self.fleet.described(machine).await?;
         let Some(claim) = found.status.as_ref().and_then(|status| status.pool.clone()) else { return Ok(()) };
-        let Some(authority) = claim.released.clone() else { return Ok(()) };
-        let PoolRelease { level, fallback, power_off } = release.cloned().unwrap_or_default();
-        let clearing = Clearing { wipe: WipeSpec { disks: Vec::new(), level, fallback }, power_off };
-        match self.requests.deprovision(machine, clearing, authority, None).await {
+        let Some(PoolReleased { by: Some(by), release, .. }) = claim.released.clone() else { return Ok(()) };
+        let wipe = WipeSpec { disks: Vec::new(), level: release.level, fallback: release.fallback };
+        let clearing = Clearing { wipe, power_off: release.power_off };
+        match self.requests.deprovision(machine, clearing, by, None).await {
             Ok(_) => Ok(()),
-            Err(problem) if passes(&problem) => Err(problem),
-            Err(problem) => self.fails(machine, &claim, &problem).await,
+            Err(problem) => self.refused(machine, &claim, problem).await,
         }
+    }
+
+    /// Notes that a request was refused, unless something else is wanted of the machine by now. It is made again, but not at once; the
+    /// other steps of this look are left, since they may fail for the same reason, and each may take its time for that.
+    async fn refused(&self, machine: &str, wanted: &PoolClaim, problem: Problem) -> Result<(), Problem> {
+        let (text, at) = (problem.to_string(), self.fleet.after(RETRY));
+        let unknown = wanted.problem.as_ref() != Some(&text);
+        self.change(machine, |claim, _| {
+            if claim == wanted {
+                (claim.problem, claim.retry_at) = (Some(text.clone()), Some(at));
+            }
+        })
+        .await?;
+        if unknown {
+            tracing::warn!(pool = %wanted.name, machine, %problem, "a pool's request was refused; it is made again");
+        }
+        Err(problem)
+    }
+
+    /// How the machines of a claim's pool are cleared.
+    async fn release_of(&self, claim: &PoolClaim) -> Result<PoolRelease, Problem> {
+        let found = self.fleet.store().documents().get(Kind::Pool, &claim.name).await?;
+        Ok(match found {
+            Some(Document::Pool(pool)) if pool.metadata.uid == Some(claim.uid) => pool.spec.release.clone(),
+            _ => PoolRelease::default(),
+        })
     }
 
     /// Changes what a pool wants of a machine; the change also gets the name of the machine's newest workflow.
     async fn change(
         &self, machine: &str, change: impl Fn(&mut PoolClaim, Option<String>) + Send + Sync,
-    ) -> Result<(), Problem> {
+    ) -> Result<Shared<Machine>, Problem> {
+        let found = self.fleet.described(machine).await?;
+        // A workflow that is being requested is there, or not, before the change.
+        let live = self.fleet.machines().lock(found.metadata.uid.unwrap_or_default()).await;
         let of = |machine: &mut Machine| {
             let Some(status) = &mut machine.status else { return };
             let newest = status.workflow.clone();
@@ -189,19 +237,11 @@ impl Pools {
                 change(claim, newest);
             }
         };
-        self.fleet.mutate_machine(machine, of).await.map(drop)
+        let changed = self.fleet.mutate_machine(machine, of).await;
+        drop(live);
+        changed
     }
 }
 
-/// Whether the same request may succeed later, without a change of a document.
-fn passes(problem: &Problem) -> bool {
-    matches!(
-        problem.code,
-        ErrorCode::SourceUnreachable
-            | ErrorCode::StoreUnavailable
-            | ErrorCode::MachineBusy
-            | ErrorCode::Maintenance
-            | ErrorCode::Timeout
-            | ErrorCode::Internal
-    )
-}
+/// A request that was refused is made again after so long.
+const RETRY: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use super::{LOOKS_AGAIN, Pools};
 
 impl Pools {
     /// The machines that are free and suit the pool: those first that were never used, then the one whose last use ended first. None
-    /// where too few were found a moment ago.
-    pub(super) async fn free_for(&self, pool: &Pool) -> Result<Vec<String>, Problem> {
+    /// where fewer than are missing were found a moment ago.
+    pub(super) async fn free_for(&self, pool: &Pool, missing: usize) -> Result<Vec<String>, Problem> {
         let (uid, now) = (pool.metadata.uid.unwrap_or_default(), self.fleet.moment().steady);
         let lacked = || self.lacked.lock().unwrap_or_else(PoisonError::into_inner);
         if lacked().get(&uid).is_some_and(|last| now.since(*last) < LOOKS_AGAIN) {
@@ -27,9 +27,10 @@ impl Pools {
                 free.push((used, machine.metadata.name.clone()));
             }
         }
-        if free.len() < pool.spec.replicas as usize {
-            lacked().insert(uid, now);
-        }
+        match free.len() < missing {
+            true => lacked().insert(uid, now),
+            false => lacked().remove(&uid),
+        };
         free.sort();
         Ok(free.into_iter().map(|(_, name)| name).collect())
     }

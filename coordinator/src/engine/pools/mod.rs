@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Where too few machines were free, others are looked for again after so long: every machine's document is read for it.
 const LOOKS_AGAIN: Duration = Duration::from_secs(5);
 /// Steps of one pool in one look: others get their turn.
-const STEPS: usize = 64;
+const STEPS: usize = 16;
 
 /// Pools.
 pub struct Pools {
@@ -52,7 +52,7 @@ impl Pools {
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.run_until_cancelled(every.tick()).await.is_some() {
             if let Err(problem) = self.tick().await {
-                tracing::error!(%problem, "a look at the pools failed; the next one retries");
+                tracing::debug!(%problem, "a look at the pools did not do all; the next one goes on");
             }
         }
     }
@@ -80,6 +80,11 @@ impl Pools {
         }
         // Of pools that are no more. Their machines stay as they are, unless a person released them.
         for (machine, workflow) in of.into_values().flatten() {
+            let claim = machine.status.as_ref().and_then(|status| status.pool.as_ref());
+            // A pool that cannot be read is there.
+            if claim.is_some_and(|claim| self.fleet.store().is_unreadable(Kind::Pool, &claim.name)) {
+                continue;
+            }
             let Some(step) = orphaned(&machine, workflow.as_deref()) else { continue };
             outcome = outcome.and(self.act(None, &step).await);
         }
@@ -95,21 +100,21 @@ impl Pools {
         let mut planned = plan(pool, &members, seen);
         let mut candidates = Vec::new();
         if planned.steps.iter().any(|step| matches!(step, Step::Claim(_))) {
-            candidates = self.free_for(pool).await?;
+            let missing =
+                planned.steps.iter().find_map(|step| if let Step::Claim(many) = step { Some(*many) } else { None });
+            candidates = self.free_for(pool, missing.unwrap_or_default()).await?;
             seen.free = candidates.len();
             planned = plan(pool, &members, seen);
         }
         let Plan { steps, status } = planned;
         self.show(pool, status).await?;
-        let mut outcome = Ok(());
         for step in steps.iter().take(STEPS) {
-            let made = match step {
-                Step::Claim(many) => self.claim(pool, candidates.drain(..(*many).min(candidates.len()))).await,
-                other => self.act(Some(pool), other).await,
-            };
-            outcome = outcome.and(made);
+            match step {
+                Step::Claim(many) => self.claim(pool, candidates.drain(..(*many).min(candidates.len()))).await?,
+                other => self.act(Some(pool), other).await?,
+            }
         }
-        outcome
+        Ok(())
     }
 
     /// A machine and its newest workflow.

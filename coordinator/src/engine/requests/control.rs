@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
+use landfall_api::{Authority, ErrorCode, Kind, PoolClaim, Problem, Purpose, Shared, Workflow, WorkflowSpec};
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Requests, believed};
@@ -93,6 +93,13 @@ impl Requests {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);
         };
+        if let Some(claim) = status.and_then(|status| status.pool.as_ref())
+            && let Some(wanted) = not_of(claim, &found)
+        {
+            let message = format!("machine \"{machine}\" is of pool \"{}\", which wants {wanted}", claim.name);
+            let hint = format!("take it out of the pool first: landfall release {machine}");
+            return Err(Problem::new(ErrorCode::Conflict, message).hint(hint).at(format!("Machine/{machine}")));
+        }
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
         let left = status.actions.iter().filter(|pinned| !pinned.is_over());
@@ -107,4 +114,17 @@ impl Requests {
         };
         self.launch(live, BTreeMap::new(), spec, status).await
     }
+}
+
+/// What a pool wants of its machine, where it is not what the workflow does.
+fn not_of(claim: &PoolClaim, workflow: &Workflow) -> Option<String> {
+    let (spec, wanted) = (&workflow.spec, &claim.wanted);
+    if claim.released.is_some() {
+        return (spec.purpose != Purpose::Deprovision).then(|| "it cleared".into());
+    }
+    let same = spec.purpose == Purpose::Provision
+        && claim.before.as_ref() != Some(&workflow.metadata.name)
+        && spec.template == wanted.template
+        && spec.parameters == wanted.parameters;
+    (!same).then(|| format!("template {}", wanted.template))
 }

@@ -402,7 +402,9 @@ fn of_the_pool(asked: &Asked<'_>, status: &MachineStatus, machine: &str) -> Resu
             let message = format!("pool \"{}\" wants something else of machine \"{machine}\" by now", wanted.name);
             refused(ErrorCode::Conflict, message, "the pool goes on by itself".into())
         }
-        (Asker::Pool(wanted, None), _) if carries_system(status) => {
+        (Asker::Pool(wanted, by), _)
+            if carries_system(status) && (by.is_none() || !wanted.owned) || status.adopted.is_some() =>
+        {
             let message = format!(
                 "pool \"{}\" does not install machine \"{machine}\": one of its disks was installed",
                 wanted.name

@@ -71,7 +71,7 @@ async fn members(world: &World, computers: &[Computer]) -> Vec<String> {
 #[tokio::test]
 async fn a_pool_claims_replaces_and_releases_machines() {
     let (world, mut computers) = rack(4).await;
-    pool(&world, json!({"replicas": 3})).await;
+    pool(&world, json!({"replicas": 3, "maxFailures": 2})).await;
     look(&world).await;
     assert_eq!(members(&world, &computers).await, ["c1", "c2", "c3"]);
     assert!(world.machine().await.status.unwrap().pool.is_none(), "it is of no rack");
@@ -93,7 +93,7 @@ async fn a_pool_claims_replaces_and_releases_machines() {
     assert_eq!(members(&world, &computers).await, ["c1", "c3", "c4"]);
     assert_eq!(computers[1].phase(&world).await, MachinePhase::Available);
 
-    pool(&world, json!({"replicas": 2, "release": {"powerOff": true}})).await;
+    pool(&world, json!({"replicas": 2, "maxFailures": 2, "release": {"powerOff": true}})).await;
     look(&world).await;
     let run = computers[3].machine(&world).await.status.unwrap().workflow.unwrap();
     let run = world.run(&run).await;
@@ -184,4 +184,45 @@ async fn a_pool_without_its_template_claims_nothing() {
     for field in ["replicas", "maxUnavailable", "when.memory", "release.fallback"] {
         assert!(problem.contains(field), "{field}: {problem}");
     }
+}
+
+#[tokio::test]
+async fn a_person_faster_than_the_pool_keeps_the_machine() {
+    let (world, computers) = rack(2).await;
+    let run = computers[0].provision(&world, false).await.unwrap().metadata.name;
+    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    let mut other = world.store.template("os").await.unwrap().unwrap().into_inner();
+    (other.metadata.name, other.metadata.resource_version) = ("other".into(), 0);
+    world.engine.documents().apply(Document::from(other), "ann", false).await.unwrap();
+    pool(&world, json!({"replicas": 2, "template": "other"})).await;
+    // Both are claimed, and nothing is requested yet.
+    world.engine.pools().tick().await.unwrap();
+    assert_eq!(members(&world, &computers).await.len(), 2);
+    let refused = world.engine.requests().retry(&run, world.ann(false)).await.unwrap_err();
+    assert!(refused.message.contains("of pool \"web\", which wants template other"), "{refused}");
+    world.engine.requests().adopt("c2", world.ann(false)).await.unwrap();
+    look(&world).await;
+    assert_eq!(members(&world, &computers).await, ["c1"]);
+    let status = computers[1].machine(&world).await.status.unwrap();
+    assert!(status.workflow.is_none() && status.adopted.is_some(), "it stays as the person took it over");
+}
+
+#[tokio::test]
+async fn a_pool_that_is_deleted_ends_what_has_not_begun() {
+    let (world, mut computers) = rack(1).await;
+    pool(&world, json!({"replicas": 1})).await;
+    look(&world).await;
+    work(&world, &mut computers).await;
+    let mut other = world.store.template("os").await.unwrap().unwrap().into_inner();
+    (other.metadata.name, other.metadata.resource_version) = ("other".into(), 0);
+    world.engine.documents().apply(Document::from(other), "ann", false).await.unwrap();
+    pool(&world, json!({"replicas": 1, "template": "other"})).await;
+    look(&world).await;
+    let run = computers[0].machine(&world).await.status.unwrap().workflow.unwrap();
+    assert_eq!(world.run(&run).await.spec.template, "other");
+    world.engine.documents().delete(Kind::Pool, "web", "ann").await.unwrap();
+    look(&world).await;
+    assert!(world.run(&run).await.status.unwrap().phase.is_terminal(), "it is not installed anew");
+    assert_eq!(members(&world, &computers).await, [""; 0]);
+    assert_eq!(computers[0].machine(&world).await.status.unwrap().receipts.len(), 1);
 }

@@ -70,7 +70,7 @@ pub(super) async fn of_three(context: Context) -> anyhow::Result<()> {
 /// So many machines of the rack are to run the template; those that leave are turned off.
 async fn pool(scene: &Scene, replicas: u32) -> anyhow::Result<()> {
     let spec = json!({
-        "replicas": replicas, "template": "install", "matchLabels": { "rack": "r7" }, "release": { "powerOff": true },
+        "replicas": replicas, "maxFailures": 2, "template": "install", "matchLabels": { "rack": "r7" }, "release": { "powerOff": true },
     });
     scene.apply("Pool", "web", spec).await
 }
