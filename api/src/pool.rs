@@ -185,6 +185,11 @@ pub struct PoolClaim {
     pub released: Option<PoolReleased>,
 }
 
+impl PoolClaim {
+    /// Stands before the pool's name where a pool cancelled a workflow, and no person did.
+    pub const BY: &str = "pool/";
+}
+
 /// That a machine leaves its pool.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

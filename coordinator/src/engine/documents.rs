@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use landfall_api::{
-    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, PoolSpec,
-    Problem, Reservation, Template,
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, Problem,
+    Reservation, Template,
 };
 
 use landfall_machine::{Input, derive, is_open, life::busy};
@@ -178,15 +178,23 @@ impl Documents {
 
     /// Notes the person who requested what the pool's document says: machines are wiped in that name. What a file changes has none.
     fn stands_behind(&self, pool: &mut Pool, stored: Option<&Document>, by: By<'_>) {
-        let of = |spec: &PoolSpec| (spec.replicas, spec.install());
-        let same = matches!(stored, Some(Document::Pool(stored)) if of(&stored.spec) == of(&pool.spec));
-        let unchanged = matches!(stored, Some(Document::Pool(stored)) if stored.spec == pool.spec);
+        let old = match stored {
+            Some(Document::Pool(old)) => Some(&old.spec),
+            _ => None,
+        };
+        let new = pool.spec.clone();
         let status = pool.status.get_or_insert_default();
-        if !unchanged {
+        if old != Some(&new) {
             // Who waits for it means what is wanted now.
             status.conditions.clear();
         }
-        if !same || (by.person && unchanged && status.requested.is_none()) {
+        let another = old.is_none_or(|old| old.install() != new.install());
+        let resized = old.is_none_or(|old| old.replicas != new.replicas);
+        // Who changes the number alone does not vouch for a template that a file has changed.
+        let vouches =
+            another || status.requested.is_some() && resized || status.requested.is_none() && old == Some(&new);
+        let changed = if by.person { vouches } else { another || resized };
+        if changed {
             let authority = || Authority { person: by.who.to_owned(), at: self.fleet.now(), force: false };
             status.requested = by.person.then(authority);
         }

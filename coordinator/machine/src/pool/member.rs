@@ -42,38 +42,53 @@ impl<'a> Member<'a> {
     pub(super) fn install(&self) -> Option<&'a Workflow> {
         self.later().filter(|workflow| {
             let (spec, wanted) = (&workflow.spec, &self.claim.wanted);
+            let by_pool = spec.cancel.as_ref().is_some_and(|by| by.person.starts_with(PoolClaim::BY));
             spec.purpose == Purpose::Provision
                 && spec.template == wanted.template
                 && spec.parameters == wanted.parameters
+                // What the pool itself took back before it began may be wanted again.
+                && !(by_pool && was_cancelled(workflow) && !has_started(workflow))
         })
     }
 
     /// The workflow that clears the machine for its release.
-    pub(super) fn clearing(&self) -> Option<&'a Workflow> {
+    pub fn clearing(&self) -> Option<&'a Workflow> {
         self.later().filter(|workflow| workflow.spec.purpose == Purpose::Deprovision)
     }
 
     /// Whether a workflow that is younger than what is wanted has no document: a person deleted it, or it cannot be read. Then nothing is
     /// known of what it did.
-    fn is_unknown(&self) -> bool {
+    pub(super) fn is_unknown(&self) -> bool {
         let named = self.machine.status.as_ref().and_then(|status| status.workflow.as_ref());
         self.workflow.is_none() && named.is_some() && named != self.claim.before.as_ref()
     }
 
+    /// Whether an agent has taken a workflow that is younger than what is wanted.
+    pub fn has_begun(&self) -> bool {
+        self.later().is_some_and(has_started)
+    }
+
+    /// Whether a workflow that is younger than what is wanted has written a disk: it has installed the machine, or left its receipt.
+    pub fn has_written(&self) -> bool {
+        let receipts = self.machine.status.iter().flat_map(|status| &status.receipts);
+        let of = |uid: Uuid| receipts.clone().any(|found| found.receipt.workflow_uid == uid);
+        self.has_installed() || self.later().and_then(|workflow| workflow.metadata.uid).is_some_and(of)
+    }
+
     /// Whether the system that the pool installed is still there, as far as is known: nothing has begun since.
     pub fn is_intact(&self) -> bool {
-        let begun = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.started_at.is_some());
-        !self.is_unknown() && self.later().is_none_or(|workflow| !begun(workflow) || self.has_installed())
+        !self.is_unknown() && (!self.has_begun() || self.has_installed())
     }
 
     /// Whether the newest workflow has installed what is wanted.
-    pub(super) fn has_installed(&self) -> bool {
+    pub fn has_installed(&self) -> bool {
         self.install().is_some_and(succeeded)
     }
 
-    /// Whether the claim is yet to say so.
+    /// Whether the claim is yet to say that, or that the machine is the pool's.
     pub(super) fn is_to_note(&self) -> bool {
-        self.has_installed() && self.claim.installed.as_ref() != Some(&self.claim.wanted)
+        self.has_written() && !self.claim.owned
+            || self.has_installed() && self.claim.installed.as_ref() != Some(&self.claim.wanted)
     }
 
     /// Whether the pool has yet to request the workflow that it wants.
@@ -89,11 +104,6 @@ impl<'a> Member<'a> {
         self.claim.wanted.template != wanted.template || self.claim.wanted.parameters != wanted.parameters
     }
 
-    /// Whether the machine waits with a workflow that is not what is wanted any more, and that no agent has taken.
-    pub(super) fn waits_in_vain(&self) -> bool {
-        self.claim.released.is_none() && self.install().is_none() && self.workflow.is_some_and(is_cancellable)
-    }
-
     /// Whether anything may be installed on the machine, as far as is known.
     pub(super) fn carries_system(&self) -> bool {
         self.machine.status.as_ref().is_some_and(carries_system)
@@ -102,7 +112,7 @@ impl<'a> Member<'a> {
     /// Whether what is on the machine is not the pool's: a person had it installed or adopted it after the claim.
     pub(super) fn is_of_others(&self) -> bool {
         let adopted = self.machine.status.as_ref().is_some_and(|status| status.adopted.is_some());
-        adopted || self.carries_system() && !self.claim.owned && self.install().is_none()
+        adopted || self.carries_system() && !self.claim.owned && !self.has_written()
     }
 
     /// Whether no agent has taken the machine's workflow yet, or there is none: nothing was done for the pool.
@@ -117,6 +127,11 @@ impl<'a> Member<'a> {
 /// Whether the workflow waits for its machine, and no person has stopped it.
 pub(super) fn is_cancellable(workflow: &Workflow) -> bool {
     waits(workflow) && workflow.spec.cancel.is_none()
+}
+
+/// Whether an agent has taken the workflow.
+fn has_started(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.started_at.is_some())
 }
 
 /// How a member stands.

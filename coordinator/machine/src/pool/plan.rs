@@ -22,7 +22,7 @@ pub enum Step {
         /// Whether it needs the person.
         authorised: bool,
     },
-    /// The machine's workflow has installed what was wanted.
+    /// The machine's workflow has begun, or has installed what was wanted.
     Note(String),
     /// What is wanted of the machine becomes what the pool's document says.
     Renew(String),
@@ -82,7 +82,7 @@ pub fn plan(pool: &Pool, members: &[Member<'_>], seen: Seen) -> Plan {
             .into_iter()
             .map(|member| Step::Free(member.name().to_owned()))
             .chain(noted)
-            .chain(standing.iter().filter_map(|(_, member)| leave(member)))
+            .chain(standing.iter().filter_map(|(_, member)| leave(member, seen.now)))
             .collect(),
         authorised,
         ..Todo::default()
@@ -237,10 +237,16 @@ impl Todo {
     fn begin(&mut self, standing: &[Standing<'_>], spec: &PoolSpec, now: Timestamp) {
         for (state, member) in standing.iter().filter(|(_, member)| is_at_hand(member)) {
             let machine = member.name().to_owned();
+            if self.steps.iter().any(|step| step.is_of(&machine)) {
+                continue;
+            }
             if *state == State::Installing && member.has_not_begun() && member.is_outdated(spec) {
-                self.steps.push(Step::Renew(machine));
-            } else if member.waits_in_vain() {
-                self.steps.push(Step::Cancel(machine));
+                // First what waits must not begin any more.
+                match member.workflow.filter(|workflow| is_open(workflow)) {
+                    None => self.steps.push(Step::Renew(machine)),
+                    Some(workflow) if is_cancellable(workflow) => self.steps.push(Step::Cancel(machine)),
+                    Some(_) => {}
+                }
             } else if member.is_to_install()
                 && !member.is_of_others()
                 && !member.workflow.is_some_and(is_open)
@@ -279,8 +285,8 @@ fn is_lost(member: &Member<'_>) -> bool {
     member.is_of_others() && !member.workflow.is_some_and(is_open)
 }
 
-/// What a member that was released does next. A clearing that failed or was refused is for a person to judge.
-fn leave(member: &Member<'_>) -> Option<Step> {
+/// What a member that was released does next. A clearing that failed, or after which a receipt is still there, is for a person to judge.
+fn leave(member: &Member<'_>, now: Timestamp) -> Option<Step> {
     let name = member.name().to_owned();
     let released = member.claim.released.as_ref()?;
     match (member.clearing(), member.workflow) {
@@ -289,20 +295,24 @@ fn leave(member: &Member<'_>) -> Option<Step> {
         _ if !member.carries_system() => Some(Step::Free(name)),
         // Its agent was faster than the release, behind which no person stands.
         _ if released.by.is_none() => Some(Step::Withdraw(name)),
-        _ => (is_at_hand(member) && member.claim.problem.is_none()).then_some(Step::Clear(name)),
+        (Some(_), _) => None,
+        _ => {
+            let due = member.claim.retry_at.is_none_or(|at| at <= now);
+            (is_at_hand(member) && due).then_some(Step::Clear(name))
+        }
     }
 }
 
 /// What the machine of a pool that is no more does next: it stays as it is, unless a person released it before.
-pub fn orphaned(machine: &Machine, workflow: Option<&Workflow>) -> Option<Step> {
+pub fn orphaned(machine: &Machine, workflow: Option<&Workflow>, now: Timestamp) -> Option<Step> {
     let claim = machine.status.as_ref()?.pool.as_ref()?;
     let member = Member::of(machine, workflow, claim.uid)?;
     let name = member.name().to_owned();
     match &claim.released {
         _ if is_lost(&member) => Some(Step::Free(name)),
-        Some(released) if released.by.is_some() => leave(&member),
+        Some(released) if released.by.is_some() => leave(&member, now),
         // It would be installed anew when it next netboots.
-        _ if member.install().is_some_and(is_cancellable) => Some(Step::Cancel(name)),
+        _ if workflow.is_some_and(is_cancellable) => Some(Step::Cancel(name)),
         _ => Some(Step::Free(name)),
     }
 }
@@ -324,7 +334,13 @@ fn shown(standing: &[Standing<'_>]) -> Vec<PoolMember> {
                 member.workflow.and_then(|workflow| Some(workflow.status.as_ref()?.problem.as_ref()?.message.clone()))
             };
             let problem = match state {
+                State::Releasing if member.clearing().is_some_and(succeeded) => {
+                    Some("it was cleared, and a disk still carries a receipt: release it again, or adopt it".into())
+                }
                 State::Failed | State::Releasing => member.claim.problem.clone().or_else(of_run),
+                State::Installing if member.is_unknown() => {
+                    Some("the document of its workflow is missing, and what it did is unknown: release it".into())
+                }
                 State::Installing => member.claim.problem.clone().or_else(|| not_seen(member)),
                 State::Outdated | State::Ready => None,
             };

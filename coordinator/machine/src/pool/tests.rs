@@ -92,7 +92,7 @@ impl World {
         *workflow = Some(Workflow {
             api_version: landfall_api::API_VERSION.into(),
             kind: Kind::Workflow,
-            metadata: Metadata { name: run, ..Metadata::default() },
+            metadata: Metadata { name: run, uid: Some(Uuid::from_u128(self.runs as u128)), ..Metadata::default() },
             spec: WorkflowSpec { machine: name.into(), template: template.into(), purpose, ..WorkflowSpec::default() },
             status: Some(WorkflowStatus { phase: WorkflowPhase::Pending, ..WorkflowStatus::default() }),
         });
@@ -128,29 +128,37 @@ impl World {
                 self.begin(machine, Purpose::Provision, &template);
             }
             Step::Note(machine) => {
+                let (found, workflow) = &self.machines[machine];
+                let member = Member::of(found, workflow.as_ref(), POOL).unwrap();
+                let (written, installed, newest) = (member.has_written(), member.has_installed(), self.newest(machine));
                 let claim = self.claim(machine).unwrap();
-                (claim.installed, claim.owned) = (Some(claim.wanted.clone()), true);
+                claim.owned |= written;
+                if installed {
+                    (claim.installed, claim.before) = (Some(claim.wanted.clone()), newest);
+                }
             }
             Step::Renew(machine) => {
                 let (found, workflow) = &self.machines[machine];
-                let intact = Member::of(found, workflow.as_ref(), POOL).unwrap().is_intact();
+                let member = Member::of(found, workflow.as_ref(), POOL).unwrap();
+                let (intact, written) = (member.is_intact(), member.has_written());
                 let (wanted, newest) = (self.pool.spec.install(), self.newest(machine));
                 let claim = self.claim(machine).unwrap();
-                claim.owned |= claim.before != newest;
+                claim.owned |= written;
                 (claim.wanted, claim.before, claim.problem) = (wanted, newest, None);
                 claim.installed = claim.installed.take().filter(|_| intact);
             }
             Step::Release { machine, authorised } => {
                 self.writes(machine);
-                let newest = self.newest(machine);
                 let claim = self.claim(machine).unwrap();
-                claim.owned |= claim.before != newest;
-                claim.before = newest;
                 let by = authorised.then(ann);
                 claim.released = Some(PoolReleased { by, release: PoolRelease::default(), surplus: true });
             }
             Step::Withdraw(machine) => self.claim(machine).unwrap().released = None,
-            Step::Cancel(machine) => self.end(machine, WorkflowPhase::Cancelled),
+            Step::Cancel(machine) => {
+                let by = Authority { person: format!("{}web", PoolClaim::BY), ..ann() };
+                self.machines.get_mut(machine).unwrap().1.as_mut().unwrap().spec.cancel = Some(by);
+                self.end(machine, WorkflowPhase::Cancelled);
+            }
             Step::Clear(machine) => {
                 assert!(self.claim(machine).unwrap().released.as_ref().unwrap().by.is_some());
                 self.begin(machine, Purpose::Deprovision, landfall_api::BUILT_IN_DEPROVISION);
@@ -169,9 +177,14 @@ impl World {
     /// A person releases the machine.
     fn release(&mut self, name: &str) {
         let newest = self.newest(name);
-        if let Some(claim) = self.claim(name) {
-            let released = PoolReleased { by: Some(ann()), release: PoolRelease::default(), surplus: false };
-            (claim.released, claim.problem, claim.before) = (Some(released), None, newest);
+        let (machine, workflow) = &self.machines[name];
+        let Some(member) = Member::of(machine, workflow.as_ref(), POOL) else { return };
+        let clears = member.clearing().is_some_and(crate::has_ended);
+        let claim = self.claim(name).unwrap();
+        let released = PoolReleased { by: Some(ann()), release: PoolRelease::default(), surplus: false };
+        (claim.released, claim.problem) = (Some(released), None);
+        if clears {
+            (claim.before, claim.owned) = (newest, true);
         }
     }
 
@@ -205,7 +218,7 @@ impl World {
                 let state = if phase == WorkflowPhase::Succeeded { ReceiptState::Done } else { ReceiptState::Intent };
                 let receipt = Receipt {
                     machine_uid: Uuid::from_u128(9),
-                    workflow_uid: Uuid::from_u128(1),
+                    workflow_uid: workflow.metadata.uid.unwrap(),
                     workflow_name: "w".into(),
                     generation: 1,
                     action_index: 0,
@@ -288,9 +301,11 @@ fn a_deleted_workflow_has_nothing_installed_anew() {
     world.machines.get_mut("m1").unwrap().1 = None;
     assert_eq!((world.plan().steps, world.counts()), (Vec::new(), (2, 0, 0)));
     // Before it was noted what the workflow had installed.
-    let installed = world.claim("m1").unwrap().installed.take();
+    let claim = world.claim("m1").unwrap();
+    let (installed, before) = (claim.installed.take(), claim.before.take());
     assert_eq!(world.plan().steps, []);
-    world.claim("m1").unwrap().installed = installed;
+    let claim = world.claim("m1").unwrap();
+    (claim.installed, claim.before) = (installed, before);
     world.pool.spec.template = "b".into();
     world.settle(well);
     assert_eq!(world.counts(), (2, 0, 0), "a person wants another template");
@@ -310,6 +325,74 @@ fn what_a_person_installed_after_the_claim_stays() {
         world.settle(well);
         assert_eq!((world.members().len(), world.runs, world.carries("m1")), (0, 0, true));
     }
+}
+
+#[test]
+fn a_failed_machine_that_is_released_is_cleared() {
+    let mut world = World::new(1, 1);
+    world.settle(|_| WorkflowPhase::Failed);
+    world.pool.spec.replicas = 0;
+    world.release("m1");
+    world.settle(|_| WorkflowPhase::Failed);
+    assert_eq!((world.members(), world.runs), (vec!["m1"], 2), "its clearing failed");
+    world.release("m1");
+    world.settle(well);
+    assert_eq!((world.members().len(), world.free(), world.runs), (0, vec!["m1".to_owned()], 3));
+}
+
+#[test]
+fn a_machine_that_begins_while_leaving_is_installed_once() {
+    let mut world = World::new(3, 3);
+    world.pool.spec.max_failures = 5;
+    world.look();
+    world.look();
+    world.pool.spec.replicas = 2;
+    world.look();
+    // Its agent was faster than the cancel.
+    world.end("m1", WorkflowPhase::Succeeded);
+    world.settle(well);
+    world.pool.spec.replicas = 3;
+    world.settle(well);
+    assert_eq!(world.counts(), (3, 0, 0));
+    assert!(world.runs <= 5, "{}", world.runs);
+}
+
+#[test]
+fn a_receipt_of_another_workflow_is_not_the_pools() {
+    let mut world = World::new(1, 1);
+    world.begin("m1", Purpose::Provision, "a");
+    // Cancelled while its agent was cut off: what the agent did is not known yet.
+    let run = world.machines["m1"].1.as_ref().unwrap().metadata.uid;
+    world.end("m1", WorkflowPhase::Cancelled);
+    world.look();
+    world.look();
+    // The agent is back with the receipt, and refuses the pool's workflow.
+    world.end("m1", WorkflowPhase::Failed);
+    let (machine, workflow) = world.machines.get_mut("m1").unwrap();
+    assert!(workflow.as_ref().is_some_and(|workflow| workflow.metadata.uid != run));
+    machine.status.as_mut().unwrap().receipts[0].receipt.workflow_uid = run.unwrap();
+    world.pool.spec.template = "b".into();
+    world.settle(well);
+    assert_eq!((world.members().len(), world.wiped.len(), world.runs), (0, 0, 2));
+}
+
+#[test]
+fn a_deleted_pool_leaves_no_workflow_that_waits() {
+    let mut world = World::new(1, 1);
+    world.settle(well);
+    world.pool.spec.template = "b".into();
+    world.look();
+    world.look();
+    world.pool.spec.template = "c".into();
+    for _ in 0..2 {
+        let (machine, workflow) = &world.machines["m1"];
+        let step = orphaned(machine, workflow.as_ref(), now());
+        assert_eq!(step, Some(Step::Cancel("m1".into())));
+        assert!(workflow.as_ref().is_some_and(waits));
+    }
+    world.look();
+    assert!(!world.machines["m1"].1.as_ref().is_some_and(is_open), "first it is cancelled");
+    assert_eq!(world.claim("m1").unwrap().wanted.template, "b", "then something else is wanted");
 }
 
 #[test]
@@ -521,7 +604,7 @@ fn machines_of_a_deleted_pool_stay_as_they_are() {
     world.release("m2");
     let next = |name: &str| {
         let (machine, workflow) = &world.machines[name];
-        orphaned(machine, workflow.as_ref())
+        orphaned(machine, workflow.as_ref(), now())
     };
     assert_eq!(next("m1"), Some(Step::Free("m1".into())));
     assert_eq!(next("m2"), Some(Step::Clear("m2".into())));

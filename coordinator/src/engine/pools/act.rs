@@ -8,15 +8,11 @@ use landfall_api::{
     WipeSpec,
 };
 use landfall_machine::pool::{Member, Step, is_free};
+use landfall_machine::{has_ended, waits};
 
 use super::Pools;
 use super::candidates::suits;
 use crate::engine::requests::{Asker, Clearing};
-
-/// The name in the audit log and in histories of what a pool does by itself.
-fn by(pool: &str) -> String {
-    format!("pool/{pool}")
-}
 
 impl Pools {
     /// Takes a machine out of its pool: it is cleared, and then free. A pool that has too few machines afterwards claims another.
@@ -31,12 +27,14 @@ impl Pools {
         let released = self
             .change(name, |claim, newest| {
                 (claim.problem, claim.retry_at) = (None, None);
+                if newest.clears {
+                    // One that failed is no obstacle to the next.
+                    (claim.before, claim.owned) = (newest.name.clone(), true);
+                }
                 if claim.released.as_ref().is_none_or(|released| released.by.is_none() || released.surplus) {
                     let by = Some(by.clone());
                     claim.released = Some(PoolReleased { by, release: release.clone(), surplus: false });
                 }
-                // A clearing that failed is no obstacle to the next.
-                claim.before = newest;
             })
             .await;
         let machine = released?;
@@ -68,7 +66,7 @@ impl Pools {
             let Some((found, workflow)) = self.found(&machine).await? else { continue };
             let live = self.fleet.machines().lock(found.metadata.uid.unwrap_or_default()).await;
             // Before the document says so: what is not the pool's is passed over, and what is must not be.
-            self.claimed().insert(machine.clone(), uid);
+            let other = self.claimed().insert(machine.clone(), uid);
             let claimed = AtomicBool::new(false);
             self.fleet
                 .mutate_machine(&machine, |machine| {
@@ -85,6 +83,11 @@ impl Pools {
             drop(live);
             if claimed.into_inner() {
                 tracing::info!(pool = %pool.metadata.name, machine, "claimed");
+                continue;
+            }
+            match other {
+                Some(other) => drop(self.claimed().insert(machine, other)),
+                None => drop(self.claimed().remove(&machine)),
             }
         }
         Ok(())
@@ -101,23 +104,22 @@ impl Pools {
                 self.install(machine, authority).await
             }
             Step::Note(machine) => self
-                .change(machine, |claim, _| {
-                    (claim.installed, claim.owned) = (Some(claim.wanted.clone()), true);
+                .change(machine, |claim, newest| {
+                    claim.owned |= newest.written;
+                    if newest.installed {
+                        (claim.installed, claim.before) = (Some(claim.wanted.clone()), newest.name.clone());
+                    }
                     (claim.problem, claim.retry_at) = (None, None);
                 })
                 .await
                 .map(drop),
             Step::Renew(machine) => {
                 let Some(pool) = pool else { return Ok(()) };
-                let Some((found, workflow)) = self.found(machine).await? else { return Ok(()) };
-                let uid = pool.metadata.uid.unwrap_or_default();
-                let Some(member) = Member::of(&found, workflow.as_deref(), uid) else { return Ok(()) };
-                let intact = member.is_intact();
                 self.change(machine, |claim, newest| {
-                    claim.owned |= claim.before != newest;
-                    (claim.wanted, claim.before) = (pool.spec.install(), newest);
+                    claim.owned |= newest.written;
+                    (claim.wanted, claim.before) = (pool.spec.install(), newest.name.clone());
                     (claim.problem, claim.retry_at) = (None, None);
-                    claim.installed = claim.installed.take().filter(|_| intact);
+                    claim.installed = claim.installed.take().filter(|_| newest.intact);
                 })
                 .await
                 .map(drop)
@@ -126,9 +128,7 @@ impl Pools {
                 let Some(pool) = pool else { return Ok(()) };
                 let by = if *authorised { person() } else { None };
                 let released = PoolReleased { by, release: pool.spec.release.clone(), surplus: true };
-                self.change(machine, |claim, newest| {
-                    claim.owned |= claim.before != newest;
-                    claim.before = newest;
+                self.change(machine, |claim, _| {
                     claim.problem = None;
                     claim.released.get_or_insert_with(|| released.clone());
                 })
@@ -142,8 +142,13 @@ impl Pools {
             Step::Cancel(machine) => {
                 let Some((found, Some(workflow))) = self.found(machine).await? else { return Ok(()) };
                 let claim = found.status.as_ref().and_then(|status| status.pool.as_ref());
-                let released = claim.and_then(|claim| claim.released.as_ref()?.by.clone());
-                let authority = released.or_else(person).unwrap_or_else(|| self.own(pool));
+                let released = claim.and_then(|claim| claim.released.as_ref());
+                // Its agent was faster, and the machine is to stay.
+                if released.is_none() && !waits(&workflow) {
+                    return Ok(());
+                }
+                let authority = released.and_then(|released| released.by.clone().filter(|_| !released.surplus));
+                let authority = authority.unwrap_or_else(|| self.own(pool));
                 match self.requests.cancel(&workflow.metadata.name, authority).await {
                     // It ended at this moment.
                     Err(problem) if problem.code == ErrorCode::WorkflowEnded => Ok(()),
@@ -169,12 +174,13 @@ impl Pools {
     /// What a pool does where no person stands behind it, and nothing is wiped.
     fn own(&self, pool: Option<&Pool>) -> Authority {
         let name = pool.map_or("?", |pool| &pool.metadata.name);
-        Authority { person: by(name), at: self.fleet.now(), force: false }
+        Authority { person: format!("{}{name}", PoolClaim::BY), at: self.fleet.now(), force: false }
     }
 
     async fn install(&self, machine: &str, authority: Option<Authority>) -> Result<(), Problem> {
         let found = self.fleet.described(machine).await?;
-        let Some(claim) = found.status.as_ref().and_then(|status| status.pool.clone()) else { return Ok(()) };
+        let claim = found.status.as_ref().and_then(|status| status.pool.clone());
+        let Some(claim) = claim.filter(|claim| claim.released.is_none()) else { return Ok(()) };
         let (template, parameters) = (&claim.wanted.template, claim.wanted.parameters.clone());
         match self.requests.provision_by(machine, template, parameters, Asker::Pool(&claim, authority)).await {
             Ok(workflow) => {
@@ -223,24 +229,46 @@ impl Pools {
         })
     }
 
-    /// Changes what a pool wants of a machine; the change also gets the name of the machine's newest workflow.
+    /// Changes what a pool wants of a machine; the change also gets the machine's newest workflow.
     async fn change(
-        &self, machine: &str, change: impl Fn(&mut PoolClaim, Option<String>) + Send + Sync,
+        &self, name: &str, change: impl Fn(&mut PoolClaim, &Newest) + Send + Sync,
     ) -> Result<Shared<Machine>, Problem> {
-        let found = self.fleet.described(machine).await?;
-        // A workflow that is being requested is there, or not, before the change.
+        let found = self.fleet.described(name).await?;
+        // No workflow is requested, and none begins, while the lock is held.
         let live = self.fleet.machines().lock(found.metadata.uid.unwrap_or_default()).await;
+        let machine = self.fleet.described(name).await?;
+        let workflow = self.fleet.current_workflow(&machine).await?;
+        let claim = machine.status.as_ref().and_then(|status| status.pool.as_ref());
+        let member = claim.and_then(|claim| Member::of(&machine, workflow.as_deref(), claim.uid));
+        let newest = Newest {
+            name: machine.status.as_ref().and_then(|status| status.workflow.clone()),
+            written: member.is_some_and(|member| member.has_written()),
+            installed: member.is_some_and(|member| member.has_installed()),
+            intact: member.is_some_and(|member| member.is_intact()),
+            clears: member.is_some_and(|member| member.clearing().is_some_and(has_ended)),
+        };
         let of = |machine: &mut Machine| {
-            let Some(status) = &mut machine.status else { return };
-            let newest = status.workflow.clone();
-            if let Some(claim) = &mut status.pool {
-                change(claim, newest);
+            if let Some(claim) = machine.status.as_mut().and_then(|status| status.pool.as_mut()) {
+                change(claim, &newest);
             }
         };
-        let changed = self.fleet.mutate_machine(machine, of).await;
+        let changed = self.fleet.mutate_machine(name, of).await;
         drop(live);
         changed
     }
+}
+
+/// What a change goes by: the machine's newest workflow.
+struct Newest {
+    name: Option<String>,
+    /// It is the pool's, and has written a disk.
+    written: bool,
+    /// It has installed what is wanted.
+    installed: bool,
+    /// What the pool installed is still there.
+    intact: bool,
+    /// It cleared the machine for its release, well or not.
+    clears: bool,
 }
 
 /// A request that was refused is made again after so long.

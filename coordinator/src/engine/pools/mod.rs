@@ -69,6 +69,7 @@ impl Pools {
         for (name, pool) in claimed {
             match self.found(&name).await? {
                 Some(found) => of.entry(pool).or_default().push(found),
+                None if self.fleet.store().is_unreadable(Kind::Machine, &name) => {}
                 None => drop(self.claimed().remove(&name)),
             }
         }
@@ -85,7 +86,7 @@ impl Pools {
             if claim.is_some_and(|claim| self.fleet.store().is_unreadable(Kind::Pool, &claim.name)) {
                 continue;
             }
-            let Some(step) = orphaned(&machine, workflow.as_deref()) else { continue };
+            let Some(step) = orphaned(&machine, workflow.as_deref(), self.fleet.now()) else { continue };
             outcome = outcome.and(self.act(None, &step).await);
         }
         outcome

@@ -144,6 +144,14 @@ async fn a_file_alone_has_no_installed_machine_wiped() {
     world.engine.documents().apply_file(document("other"), "a file").await.unwrap();
     look(&world).await;
     assert_eq!((status(&world).await.outdated, reason(&status(&world).await)), (1, "NeedsPerson".into()));
+    // Who changes the number alone does not vouch for the file's template.
+    let mut more = document("other");
+    let Document::Pool(pool) = &mut more else { panic!() };
+    pool.spec.replicas = 2;
+    world.engine.documents().apply(more, "bob", false).await.unwrap();
+    look(&world).await;
+    assert_eq!((status(&world).await.requested, reason(&status(&world).await)), (None, "NeedsPerson".into()));
+    world.engine.documents().apply_file(document("other"), "a file").await.unwrap();
     // The same document, by a person.
     let (_, outcome) = world.engine.documents().apply(document("other"), "ann", false).await.unwrap();
     assert_eq!(outcome, ApplyOutcome::Configured);
