@@ -179,11 +179,13 @@ impl Documents {
     /// Notes the person who requested what the pool's document says: machines are wiped in that name. What a file changes has none.
     fn stands_behind(&self, pool: &mut Pool, stored: Option<&Document>, by: By<'_>) {
         let old = match stored {
-            Some(Document::Pool(old)) => Some(&old.spec),
+            Some(Document::Pool(old)) => Some(old),
             _ => None,
         };
         let new = pool.spec.clone();
         let status = pool.status.get_or_insert_default();
+        let same = old.is_some_and(|old| old.spec == new && old.metadata.labels == pool.metadata.labels);
+        let old = old.map(|old| &old.spec);
         if old != Some(&new) {
             // Who waits for it means what is wanted now.
             status.conditions.clear();
@@ -191,8 +193,7 @@ impl Documents {
         let another = old.is_none_or(|old| old.install() != new.install());
         let resized = old.is_none_or(|old| old.replicas != new.replicas);
         // Who changes the number alone does not vouch for a template that a file has changed.
-        let vouches =
-            another || status.requested.is_some() && resized || status.requested.is_none() && old == Some(&new);
+        let vouches = another || status.requested.is_some() && resized || status.requested.is_none() && same;
         let changed = if by.person { vouches } else { another || resized };
         if changed {
             let authority = || Authority { person: by.who.to_owned(), at: self.fleet.now(), force: false };

@@ -88,6 +88,7 @@ impl<'a> Member<'a> {
     /// Whether the claim is yet to say that, or that the machine is the pool's.
     pub(super) fn is_to_note(&self) -> bool {
         self.has_written() && !self.claim.owned
+            || self.has_begun() && !self.has_installed() && self.claim.installed.is_some()
             || self.has_installed() && self.claim.installed.as_ref() != Some(&self.claim.wanted)
     }
 

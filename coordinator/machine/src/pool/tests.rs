@@ -131,8 +131,12 @@ impl World {
                 let (found, workflow) = &self.machines[machine];
                 let member = Member::of(found, workflow.as_ref(), POOL).unwrap();
                 let (written, installed, newest) = (member.has_written(), member.has_installed(), self.newest(machine));
+                let replaced = member.has_begun() && !installed;
                 let claim = self.claim(machine).unwrap();
                 claim.owned |= written;
+                if replaced {
+                    claim.installed = None;
+                }
                 if installed {
                     (claim.installed, claim.before) = (Some(claim.wanted.clone()), newest);
                 }
@@ -355,6 +359,23 @@ fn a_machine_that_begins_while_leaving_is_installed_once() {
     world.settle(well);
     assert_eq!(world.counts(), (3, 0, 0));
     assert!(world.runs <= 5, "{}", world.runs);
+}
+
+#[test]
+fn a_half_written_machine_is_not_ready_again() {
+    let mut world = World::new(1, 1);
+    world.settle(well);
+    world.pool.spec.template = "b".into();
+    world.look();
+    world.look();
+    world.end("m1", WorkflowPhase::Failed);
+    world.look();
+    // A person retries it, and takes the template back before it begins.
+    world.begin("m1", Purpose::Provision, "b");
+    world.pool.spec.template = "a".into();
+    let runs = world.runs;
+    world.settle(well);
+    assert_eq!((world.counts(), world.runs), ((1, 0, 0), runs + 1));
 }
 
 #[test]

@@ -106,6 +106,9 @@ impl Pools {
             Step::Note(machine) => self
                 .change(machine, |claim, newest| {
                     claim.owned |= newest.written;
+                    if newest.replaced {
+                        claim.installed = None;
+                    }
                     if newest.installed {
                         (claim.installed, claim.before) = (Some(claim.wanted.clone()), newest.name.clone());
                     }
@@ -197,7 +200,7 @@ impl Pools {
         let Some(PoolReleased { by: Some(by), release, .. }) = claim.released.clone() else { return Ok(()) };
         let wipe = WipeSpec { disks: Vec::new(), level: release.level, fallback: release.fallback };
         let clearing = Clearing { wipe, power_off: release.power_off };
-        match self.requests.deprovision(machine, clearing, by, None).await {
+        match self.requests.deprovision(machine, clearing, Asker::Pool(&claim, Some(by)), None).await {
             Ok(_) => Ok(()),
             Err(problem) => self.refused(machine, &claim, problem).await,
         }
@@ -244,6 +247,7 @@ impl Pools {
             name: machine.status.as_ref().and_then(|status| status.workflow.clone()),
             written: member.is_some_and(|member| member.has_written()),
             installed: member.is_some_and(|member| member.has_installed()),
+            replaced: member.is_some_and(|member| member.has_begun() && !member.has_installed()),
             intact: member.is_some_and(|member| member.is_intact()),
             clears: member.is_some_and(|member| member.clearing().is_some_and(has_ended)),
         };
@@ -265,6 +269,8 @@ struct Newest {
     written: bool,
     /// It has installed what is wanted.
     installed: bool,
+    /// It has begun to, and what was installed before is gone.
+    replaced: bool,
     /// What the pool installed is still there.
     intact: bool,
     /// It cleared the machine for its release, well or not.

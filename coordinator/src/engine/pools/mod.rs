@@ -110,12 +110,25 @@ impl Pools {
         let Plan { steps, status } = planned;
         self.show(pool, status).await?;
         for step in steps.iter().take(STEPS) {
+            // A request may have taken its time, and a person have changed what is wanted.
+            if !self.is_current(pool).await? {
+                return Ok(());
+            }
             match step {
                 Step::Claim(many) => self.claim(pool, candidates.drain(..(*many).min(candidates.len()))).await?,
                 other => self.act(Some(pool), other).await?,
             }
         }
         Ok(())
+    }
+
+    /// Whether the pool's document says the same as when it was read.
+    async fn is_current(&self, pool: &Pool) -> Result<bool, Problem> {
+        let found = self.fleet.store().documents().get(Kind::Pool, &pool.metadata.name).await?;
+        let by = |pool: &Pool| pool.status.as_ref().and_then(|status| status.requested.clone());
+        Ok(
+            matches!(found, Some(Document::Pool(now)) if now.metadata.uid == pool.metadata.uid && now.spec == pool.spec && by(&now) == by(pool)),
+        )
     }
 
     /// A machine and its newest workflow.

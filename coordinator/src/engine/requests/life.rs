@@ -8,15 +8,24 @@ use super::{super::steps::Driven, Requests};
 
 impl Requests {
     /// Adopts a machine without a change: it counts as provisioned, its receipts are accepted, and workflows run on it
-    /// only on request of a person. This ends a hold, and a workflow that the hold kept from beginning.
+    /// only on request of a person. This ends a hold, and a workflow that the hold kept from beginning. A pool has it no more.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
     pub async fn adopt(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
         let person = by.person.clone();
-        let adopted = self.ask_machine(name, None, Input::Adopt(by)).await?;
+        let uid = self.fleet.described(name).await?.metadata.uid.unwrap_or_default();
+        let mut live = self.fleet.machines().lock(uid).await;
+        self.steps.drive(&mut live, name, Input::Adopt(by)).await.map_err(|refused| refused.problem)?;
+        // A pool has it no more. Under the lock: nothing begins for the pool in between.
+        let out = |machine: &mut Machine| {
+            if let Some(status) = &mut machine.status {
+                status.pool = None;
+            }
+        };
+        let adopted = self.fleet.mutate_machine(name, out).await?;
         tracing::info!(machine = name, person, "adopted");
-        Ok(adopted.state.machine)
+        Ok(adopted)
     }
 
     /// Clears a machine's identity alarm in a person's name.

@@ -65,13 +65,19 @@ impl From<WipeSpec> for Clearing {
 }
 
 /// Who requests it. A rule is not a person's request.
-pub(in crate::engine) enum Asker<'a> {
+pub(crate) enum Asker<'a> {
     /// A person.
     Person(Authority),
     /// The enrolment rule of that name.
     Rule(&'a str),
     /// A pool that wants this of the machine, with the person behind it.
     Pool(&'a PoolClaim, Option<Authority>),
+}
+
+impl From<Authority> for Asker<'_> {
+    fn from(person: Authority) -> Self {
+        Self::Person(person)
+    }
 }
 
 impl Asker<'_> {
@@ -141,8 +147,8 @@ impl Requests {
     ///
     /// # Errors
     /// As [`Requests::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
-    pub async fn deprovision(
-        &self, machine: &str, clearing: impl Into<Clearing>, authority: Authority, expects: Option<&str>,
+    pub(crate) async fn deprovision<'a>(
+        &self, machine: &str, clearing: impl Into<Clearing>, by: impl Into<Asker<'a>>, expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
         let Clearing { wipe: spec, power_off } = clearing.into();
         for disk in &spec.disks {
@@ -175,7 +181,7 @@ impl Requests {
             purpose: Purpose::Deprovision,
             parameters: BTreeMap::new(),
             plan: Plan { actions, ..Plan::default() },
-            by: Asker::Person(authority),
+            by: by.into(),
         })
         .await
     }

@@ -234,3 +234,18 @@ async fn a_pool_that_is_deleted_ends_what_has_not_begun() {
     assert_eq!(members(&world, &computers).await, [""; 0]);
     assert_eq!(computers[0].machine(&world).await.status.unwrap().receipts.len(), 1);
 }
+
+#[tokio::test]
+async fn an_adopted_machine_is_of_no_pool() {
+    let (world, mut computers) = rack(1).await;
+    pool(&world, json!({"replicas": 1})).await;
+    look(&world).await;
+    work(&world, &mut computers).await;
+    assert_eq!(status(&world).await.ready, 1);
+    world.engine.requests().adopt("c1", world.ann(false)).await.unwrap();
+    assert_eq!(members(&world, &computers).await, [""; 0]);
+    let run = computers[0].machine(&world).await.status.unwrap().workflow;
+    pool(&world, json!({"replicas": 0})).await;
+    look(&world).await;
+    assert_eq!(computers[0].machine(&world).await.status.unwrap().workflow, run, "nothing was requested");
+}
