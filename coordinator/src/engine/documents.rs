@@ -192,9 +192,12 @@ impl Documents {
         }
         let another = old.is_none_or(|old| old.install() != new.install());
         let resized = old.is_none_or(|old| old.replicas != new.replicas);
-        // Who changes the number alone does not vouch for a template that a file has changed.
-        let vouches = another || status.requested.is_some() && resized || status.requested.is_none() && same;
-        let changed = if by.person { vouches } else { another || resized };
+        let changed = match (by.person, &status.requested) {
+            (false, _) | (true, Some(_)) => another || resized,
+            // A file has set the template. A person who changes the number alone does not request that template; one who applies
+            // the same document does.
+            (true, None) => another || same,
+        };
         if changed {
             let authority = || Authority { person: by.who.to_owned(), at: self.fleet.now(), force: false };
             status.requested = by.person.then(authority);

@@ -14,6 +14,9 @@ use super::Pools;
 use super::candidates::suits;
 use crate::engine::requests::{Asker, Clearing};
 
+/// A request that was refused is made again after so long.
+const RETRY: Duration = Duration::from_secs(60);
+
 impl Pools {
     /// Takes a machine out of its pool: it is cleared, and then free. A pool that has too few machines afterwards claims another.
     ///
@@ -276,6 +279,3 @@ struct Newest {
     /// It cleared the machine for its release, well or not.
     clears: bool,
 }
-
-/// A request that was refused is made again after so long.
-const RETRY: Duration = Duration::from_secs(60);
