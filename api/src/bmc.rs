@@ -34,6 +34,19 @@ pub struct BmcSpec {
     /// Certificates in PEM of the authorities that may sign the BMC's certificate, for the host in `address`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ca_certificates: Vec<String>,
+    /// The ways to have the machine start its agent, in the order in which they are tried, each at most once. What worked the last time
+    /// comes first. Default: all, in the order of their list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<BootWay>,
+}
+
+impl BmcSpec {
+    /// The ways that may be tried, in their order.
+    pub fn ways(&self) -> Vec<BootWay> {
+        let is_ipmi = self.address.protocol() == BmcProtocol::Ipmi;
+        let stated = if self.ways.is_empty() { &BootWay::ALL[..] } else { &self.ways };
+        stated.iter().copied().filter(|way| !is_ipmi || way.is_of_ipmi()).collect()
+    }
 }
 
 words! {
@@ -52,7 +65,7 @@ words! {
 }
 
 words! {
-    /// A way to have a computer netboot. They are tried in this order.
+    /// A way to have a computer start the agent.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     BootWay {
         /// The BMC is to let the next start alone netboot (PXE), in the firmware mode that the machine has.
@@ -63,8 +76,18 @@ words! {
         PxeOtherMode = "pxeOtherMode",
         /// The BMC is to let the next start alone boot over HTTP (UEFI HTTP Boot).
         UefiHttpOnce = "uefiHttpOnce",
+        /// The BMC is given the boot medium of `boot.iso` as its virtual CD, and is to let the next start alone boot from it. The medium is
+        /// ejected when the agent is heard.
+        VirtualMedia = "virtualMedia",
         /// No boot device is set: the firmware's own order decides. Many machines have the network first in it.
         OwnOrder = "ownOrder",
+    }
+}
+
+impl BootWay {
+    /// Whether a BMC without Redfish has it.
+    pub const fn is_of_ipmi(self) -> bool {
+        !matches!(self, Self::UefiHttpOnce | Self::VirtualMedia)
     }
 }
 
@@ -128,6 +151,23 @@ pub struct BmcStatus {
     /// Every start netboots until this is taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub every_start: bool,
+    /// The boot medium that the BMC was given, until it is ejected.
+    pub medium: Option<BootMedium>,
+}
+
+/// A boot medium that a BMC was given.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootMedium {
+    /// Its URL.
+    pub url: String,
+    /// The path of the virtual drive, once the BMC has taken it.
+    pub drive: Option<String>,
+    /// Since when it is to be ejected, and the BMC answers with errors.
+    pub eject_since: Option<Timestamp>,
+    /// Why it was not ejected, where that is not tried any more: it may be in the drive still.
+    pub not_ejected: Option<String>,
 }
 
 /// What a BMC says of the computer. What it leaves out is empty here.

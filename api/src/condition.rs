@@ -119,6 +119,8 @@ open_words! {
         Maintenance,
         /// Machine: it is installed on request, as `spec.management` says.
         Managed,
+        /// Machine: its BMC has not ejected the boot medium. Only of a machine with a BMC.
+        MediumLeft,
         /// Machine: an installed disk carries no receipt, so that only a person can start an install.
         NoReceipt,
         /// Workflow: its machine has not netbooted.
@@ -265,6 +267,8 @@ open_words! {
         NotHeard,
         /// Only a person may request what is to be done.
         NeedsPerson,
+        /// The BMC has not ejected the medium.
+        NotEjected,
         /// It is not paused.
         NotPaused,
         /// `spec.maintenance` is not set.
@@ -394,6 +398,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
         OneComputer TokenReused TwoComputers WrongCertificate;
     Maintenance: NotRequested Requested;
     Managed: External Managed;
+    MediumLeft: NotEjected;
     NoReceipt: Deprovisioned Found Lost NoRoom Written;
     NotSeen: NeverNetbooted Seen;
     Paused: ByPerson NotPaused;

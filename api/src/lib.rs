@@ -67,7 +67,7 @@ pub use access::{
 pub use action::*;
 pub use bmc::{
     BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcAddressError, BmcProtocol, BmcSpec, BmcStatus, BmcSystem, BootAttempt,
-    BootWay, PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, is_bmc_place, place_has,
+    BootMedium, BootWay, PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, is_bmc_place, place_has,
 };
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use disk_id::DiskId;

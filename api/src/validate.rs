@@ -237,6 +237,14 @@ fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
             }
         }
     }
+    for (n, way) in spec.ways.iter().enumerate() {
+        let at = format!("spec.bmc.ways[{n}]");
+        if spec.ways[..n].contains(way) {
+            issues.push(Issue::new(at, format!("{way} is there twice"), "each way is tried once; remove one"));
+        } else if spec.address.protocol() == BmcProtocol::Ipmi && !way.is_of_ipmi() {
+            issues.push(Issue::new(at, format!("ipmi:// has no {way}"), "remove it, or write redfish+https://"));
+        }
+    }
     if spec.ca_certificates.len() > MAX_AUTHORITIES {
         let message = format!("there are {}; the limit is {MAX_AUTHORITIES}", spec.ca_certificates.len());
         issues.push(Issue::new("spec.bmc.caCertificates", message, "name the authorities of this BMC alone"));

@@ -343,10 +343,12 @@ impl Config {
     pub fn check_files(&self) -> Result<(), ConfigError> {
         let mut files = vec![("boot.kernel", &self.boot.kernel), ("boot.initramfs", &self.boot.initramfs)];
         files.extend(self.boot.uki.iter().map(|uki| ("boot.uki", uki)));
+        files.extend(self.boot.iso.iter().map(|iso| ("boot.iso", iso)));
         files.extend(self.boot.tools.iter().map(|tools| ("boot.tools", tools)));
         files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
         files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));
         files.extend(self.boot.arm64.uki.iter().map(|uki| ("boot.arm64.uki", uki)));
+        files.extend(self.boot.arm64.iso.iter().map(|iso| ("boot.arm64.iso", iso)));
         files.extend(self.boot.arm64.tools.iter().map(|tools| ("boot.arm64.tools", tools)));
         let mut directories = vec![];
         if self.tftp.enabled {
@@ -361,6 +363,8 @@ impl Config {
                     what: format!("{} is not a file", path.display()),
                     hint: if key.ends_with(".tools") {
                         "create it with landfall-image tools, or correct the path"
+                    } else if key.ends_with(".iso") {
+                        "create it with landfall-image iso, or correct the path"
                     } else if key.ends_with(".uki") {
                         "create it with landfall-image uki, or correct the path"
                     } else {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::config::Config;
 
 /// Keys that a reload can change; a trailing dot means all below. The example file marks the same ones.
-const CAN_CHANGE: [&str; 11] = [
-    "limits.", "discovery.", "manifests.", "log.filter", "dhcp.discovery", "boot.kernel", "boot.initramfs",
+const CAN_CHANGE: [&str; 12] = [
+    "limits.", "discovery.", "manifests.", "log.filter", "dhcp.discovery", "boot.kernel", "boot.initramfs", "boot.iso",
     "boot.tools", "boot.arm64.", "boot.images", "boot.kernel_args",
 ];
 /// Keys below those that it cannot.
@@ -65,6 +65,7 @@ pub fn merged(running: &Config, new: &Config) -> Config {
     config.dhcp.discovery = new.dhcp.discovery;
     config.boot.kernel.clone_from(&new.boot.kernel);
     config.boot.initramfs.clone_from(&new.boot.initramfs);
+    config.boot.iso.clone_from(&new.boot.iso);
     config.boot.tools.clone_from(&new.boot.tools);
     let uki = config.boot.arm64.uki.take();
     config.boot.arm64 = OtherImage { uki, ..new.boot.arm64.clone() };

@@ -136,15 +136,28 @@ fn a_machines_network_is_checked_as_a_whole() {
     }
 }
 
+/// What is wrong with a machine whose BMC is this, but for its credentials.
+fn of_bmc(mut bmc: serde_json::Value) -> Vec<String> {
+    bmc["credentials"] = json!("bmc");
+    let machine = json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+        "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}, "bmc": bmc}});
+    Document::from_value(machine).unwrap().issues().into_iter().map(|issue| issue.path).collect()
+}
+
+#[test]
+fn a_way_to_start_is_stated_once_and_exists() {
+    let of = |address: &str, ways: serde_json::Value| of_bmc(json!({"address": address, "ways": ways}));
+    let (redfish, ipmi) = ("redfish+https://192.0.2.7", "ipmi://192.0.2.7");
+    assert!(of(redfish, json!(["virtualMedia", "pxeOnce"])).is_empty() && of(ipmi, json!(["pxeOnce"])).is_empty());
+    assert_eq!(of(redfish, json!(["pxeOnce", "ownOrder", "pxeOnce"])), ["spec.bmc.ways[2]"]);
+    assert_eq!(of(ipmi, json!(["virtualMedia", "pxeOnce", "uefiHttpOnce"])), ["spec.bmc.ways[0]", "spec.bmc.ways[2]"]);
+}
+
 #[test]
 fn a_bmc_without_tls_has_no_certificate() {
     let of = |address: &str| {
-        let bmc = json!({"address": address, "credentials": "bmc", "certificate": format!("sha256:{}", "ab".repeat(32)),
-            "caCertificates": ["-----BEGIN CERTIFICATE-----"]});
-        let machine = json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
-            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}, "bmc": bmc}});
-        let issues = Document::from_value(machine).unwrap().issues();
-        issues.into_iter().map(|issue| issue.path).collect::<Vec<_>>()
+        of_bmc(json!({"address": address, "certificate": format!("sha256:{}", "ab".repeat(32)),
+            "caCertificates": ["-----BEGIN CERTIFICATE-----"]}))
     };
     assert!(of("redfish+https://192.0.2.7").is_empty());
     for address in ["redfish+http://192.0.2.7", "ipmi://192.0.2.7"] {

@@ -37,6 +37,10 @@ pub enum BootDevice {
     Pxe,
     /// The network, by UEFI HTTP Boot.
     UefiHttp,
+    /// A CD, such as the BMC's virtual one.
+    Cd,
+    /// A USB stick, such as the BMC's virtual one.
+    Usb,
     /// What the firmware's own order says.
     None,
 }
@@ -59,6 +63,15 @@ pub struct BootOverride {
     pub once: bool,
     /// The mode to boot in; absent: as it is.
     pub mode: Option<BootMode>,
+}
+
+/// A boot medium in a virtual drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inserted {
+    /// What the computer sees.
+    pub device: BootDevice,
+    /// The path of the drive, for [`Bmc::eject`].
+    pub drive: String,
 }
 
 /// A change of a computer's power.
@@ -92,6 +105,20 @@ pub trait Bmc: Send + Sync {
     /// # Errors
     /// [`BmcError`]; `NotKept` if the BMC reports success and another device.
     async fn set_boot(&mut self, boot: BootOverride) -> Result<(), BmcError>;
+
+    /// Puts the boot medium at this URL into a virtual drive, in the place of one that was there by URL, and reads it back. It takes
+    /// 2 min at most.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `NotKept` if the BMC reports success and holds no medium then; `Unsupported` if it has no virtual drive for
+    /// this computer alone, or persons use all.
+    async fn insert(&mut self, url: &str) -> Result<Inserted, BmcError>;
+
+    /// Takes that medium out again, if it is there; of a BMC that does not show what it holds, from this drive. It takes 1 min at most.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `NotKept` if the BMC reports success and still holds it.
+    async fn eject(&mut self, url: &str, drive: Option<&str>) -> Result<(), BmcError>;
 
     /// Asks for a change of power, of a computer whose power was read a moment ago. That it happened shows [`Bmc::power`], some
     /// time later. Of a computer that is there already it succeeds.

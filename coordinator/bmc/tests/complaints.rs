@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use landfall_api::{BmcSpec, Digest, PowerState};
-use landfall_bmc::{BmcError, PowerChange, connect};
-use landfall_bmcsim::{BmcSim, EntityTags, PASSWORD, Quirks};
+use landfall_bmc::{BmcError, BootDevice, BootOverride, Inserted, PowerChange, connect};
+use landfall_bmcsim::{BmcSim, Eject, EntityTags, Insert, MediaAt, PASSWORD, Quirks};
 
 use common::{ONCE, account, connected, spec};
 
@@ -62,6 +62,81 @@ async fn a_boot_device_that_is_not_kept_is_an_error() {
     let sim = BmcSim::start(Quirks { reverts_boot: true, ..Quirks::default() }).await;
     let error = connected(&sim).await.set_boot(ONCE).await.unwrap_err();
     assert!(matches!(error, BmcError::NotKept { .. }), "{error}");
+}
+
+const MEDIUM: &str = "http://192.0.2.1:7480/boot/landfall.iso";
+
+/// Each is one that a computer can be started from a virtual CD with, twice.
+#[tokio::test]
+async fn odd_bmcs_start_from_virtual_media() {
+    let quirks = Quirks::default();
+    for (about, quirks) in [
+        ("drives of the system", quirks.clone()),
+        ("drives of the manager", Quirks { media_at: MediaAt::Managers, ..quirks.clone() }),
+        ("a manager that no system names", Quirks { media_at: MediaAt::Managers, odd_fields: true, ..quirks.clone() }),
+        ("a URL and nothing else", Quirks { insert: Insert::UrlAlone, ..quirks.clone() }),
+        ("flags that are demanded", Quirks { insert: Insert::WantsFlags, ..quirks.clone() }),
+        ("a protocol that is demanded", Quirks { insert: Insert::WantsProtocol, ..quirks.clone() }),
+        ("no action", Quirks { insert: Insert::ByPatch, tags: EntityTags::Required, ..quirks.clone() }),
+        ("an ejected medium that is shown", Quirks { eject: Eject::ShownStill, ..quirks.clone() }),
+    ] {
+        let sim = BmcSim::start(quirks).await;
+        // It was left there.
+        sim.change(|state| state.drive.image = Some("http://192.0.2.9/other.iso".into()));
+        let mut bmc = connected(&sim).await;
+        for starts in 1..=2 {
+            let Inserted { device, drive } =
+                bmc.insert(MEDIUM).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+            assert_eq!((device, sim.seen().drive.image.as_deref()), (BootDevice::Cd, Some(MEDIUM)), "{about}");
+            bmc.set_boot(BootOverride { device, ..ONCE }).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+            bmc.power().await.unwrap();
+            bmc.change_power(PowerChange::On).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+            assert_eq!(sim.seen().computer.starts.len(), starts, "{about}");
+            assert_eq!(sim.seen().computer.starts[starts - 1].from, "Cd", "{about}");
+            bmc.eject(MEDIUM, Some(&drive)).await.unwrap_or_else(|error| panic!("{about}: {error}"));
+            bmc.power().await.unwrap();
+            bmc.change_power(PowerChange::Off).await.unwrap();
+        }
+        let drive = sim.seen().drive;
+        assert_eq!((drive.image, drive.inserts, drive.ejects), (None, 2, 3), "{about}");
+    }
+}
+
+#[tokio::test]
+async fn a_medium_that_is_not_there_is_an_error() {
+    let quirks = Quirks::default();
+    for (quirks, is_left, why) in [
+        (Quirks { media_at: MediaAt::Nowhere, ..quirks.clone() }, false, "does not support virtual media"),
+        (Quirks { insert: Insert::FailsLater, ..quirks.clone() }, false, "the remote file is not accessible"),
+        (Quirks { insert: Insert::CannotReach, ..quirks.clone() }, false, "no route to the file"),
+        (Quirks { media_busy: true, ..quirks.clone() }, false, "503"),
+        (Quirks { media_at: MediaAt::SharedManager, ..quirks.clone() }, false, "does not support virtual media"),
+        (Quirks { eject: Eject::Ignored, ..quirks.clone() }, true, "other.iso"),
+        (Quirks { eject: Eject::Refused, ..quirks }, true, "it cannot be ejected"),
+    ] {
+        let sim = BmcSim::start(quirks).await;
+        let other = "http://192.0.2.9/other.iso";
+        sim.change(|state| state.drive.image = is_left.then(|| other.to_owned()));
+        let error = connected(&sim).await.insert(MEDIUM).await.unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(sim.seen().drive.inserts, 0, "{why}");
+    }
+    // One that is there already serves, also where it cannot be ejected; and it is not said to be ejected where that is not known.
+    let sim = BmcSim::start(Quirks { eject: Eject::Refused, ..Quirks::default() }).await;
+    sim.change(|state| state.drive.image = Some(MEDIUM.into()));
+    let mut bmc = connected(&sim).await;
+    assert_eq!(bmc.insert(MEDIUM).await.unwrap().device, BootDevice::Cd);
+    assert!(bmc.eject(MEDIUM, None).await.is_err());
+    sim.change(|state| state.quirks.media_busy = true);
+    assert!(bmc.eject(MEDIUM, None).await.unwrap_err().is_passing());
+    // A person's medium stays where it is.
+    let sim = BmcSim::start(Quirks::default()).await;
+    sim.change(|state| (state.drive.image, state.drive.is_persons) = (Some("own.iso".into()), true));
+    let mut bmc = connected(&sim).await;
+    let error = bmc.insert(MEDIUM).await.unwrap_err();
+    assert!(error.to_string().contains("persons use"), "{error}");
+    bmc.eject(MEDIUM, None).await.unwrap();
+    assert_eq!(sim.seen().drive.ejects, 0);
 }
 
 #[tokio::test]

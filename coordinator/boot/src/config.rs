@@ -63,6 +63,10 @@ pub struct BootConfig {
     /// Absent: such firmware gets iPXE.
     #[serde(default)]
     pub uki: Option<PathBuf>,
+    /// The boot medium of x86-64 machines (`landfall-image iso`), served as `/boot/landfall.iso` to their BMCs. Absent: no machine starts
+    /// from virtual media.
+    #[serde(default)]
+    pub iso: Option<PathBuf>,
     /// The tools layer of x86-64 machines. Absent: actions that need it are refused.
     #[serde(default)]
     pub tools: Option<PathBuf>,
@@ -91,6 +95,8 @@ pub struct OtherImage {
     pub initramfs: Option<PathBuf>,
     /// The unified kernel image, for firmware that boots from HTTP without iPXE.
     pub uki: Option<PathBuf>,
+    /// The boot medium, served as `/boot/landfall-arm64.iso`.
+    pub iso: Option<PathBuf>,
     /// The tools layer. Absent: actions that need it are refused.
     pub tools: Option<PathBuf>,
     /// More words for the kernel's command line. Default `console=tty0 console=ttyAMA0,115200`: servers have Arm's PL011.
@@ -100,7 +106,7 @@ pub struct OtherImage {
 impl Default for OtherImage {
     fn default() -> Self {
         let kernel_args = "console=tty0 console=ttyAMA0,115200".to_owned();
-        Self { kernel: None, initramfs: None, uki: None, tools: None, kernel_args }
+        Self { kernel: None, initramfs: None, uki: None, iso: None, tools: None, kernel_args }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::quirks::Quirks;
 /// A start of the computer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// What it booted from: `Pxe`, `UefiHttp` or `Hdd`.
+    /// What it booted from: `Pxe`, `UefiHttp`, `Cd` or `Hdd`.
     pub from: String,
     /// In that mode.
     pub mode: String,
@@ -30,6 +30,8 @@ pub struct Computer {
     pub enabled: String,
     /// `BootSourceOverrideMode`.
     pub mode: String,
+    /// A medium is in its virtual CD drive.
+    pub has_medium: bool,
     /// Every start so far.
     pub starts: Vec<Start>,
     /// Requests to shut down.
@@ -49,6 +51,7 @@ impl Default for Computer {
             target: "None".into(),
             enabled: "Disabled".into(),
             mode: "UEFI".into(),
+            has_medium: false,
             starts: Vec::new(),
             shutdowns: 0,
             cuts: 0,
@@ -118,7 +121,8 @@ impl Computer {
     fn switch(&mut self, on: bool, quirks: &Quirks) {
         if on && !self.is_on {
             let followed = self.enabled == "Continuous" || self.enabled == "Once" && !quirks.ignores_once;
-            let from = if followed { self.target.clone() } else { "Hdd".into() };
+            let is_there = self.target != "Cd" || self.has_medium;
+            let from = if followed && is_there { self.target.clone() } else { "Hdd".into() };
             self.starts.push(Start { from, mode: self.mode.clone() });
             if self.enabled == "Once" {
                 (self.target, self.enabled) = ("None".into(), "Disabled".into());

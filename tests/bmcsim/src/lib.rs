@@ -2,10 +2,12 @@
 //!
 //! What a client did is counted here, so that a test asserts what a BMC would see: failed logins, open sessions, starts.
 
+mod answers;
 mod auth;
 mod computer;
 mod hardware;
 mod ipmi;
+mod media;
 mod quirks;
 mod routes;
 mod server;
@@ -21,7 +23,8 @@ use tokio::time::timeout;
 pub use auth::Accounts;
 pub use computer::{Computer, Start};
 pub use hardware::{Hardware, Switch};
-pub use quirks::{EntityTags, Quirks};
+pub use media::Drive;
+pub use quirks::{Eject, EntityTags, Insert, MediaAt, Quirks};
 
 use shared::Shared;
 
@@ -39,6 +42,8 @@ pub struct State {
     pub accounts: Accounts,
     /// The computer.
     pub computer: Computer,
+    /// Its virtual CD drive.
+    pub drive: Drive,
     /// Requests so far: each as method and path, or as a payload's type and a command with its data.
     pub requests: Vec<String>,
 }

@@ -16,6 +16,54 @@ pub enum EntityTags {
     OnlyAny,
 }
 
+/// Where virtual drives are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MediaAt {
+    /// Under the system, as the newer schema has it.
+    #[default]
+    Systems,
+    /// Under the manager, as the older one has it.
+    Managers,
+    /// Under a manager that another computer has too.
+    SharedManager,
+    /// There is none.
+    Nowhere,
+}
+
+/// How a medium is put in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Insert {
+    /// However the action is asked.
+    #[default]
+    Any,
+    /// The action refuses more than the URL.
+    UrlAlone,
+    /// The action demands `Inserted` and `WriteProtected`.
+    WantsFlags,
+    /// The action demands `TransferProtocolType`.
+    WantsProtocol,
+    /// There is no action: the resource is changed, and only with `Inserted`.
+    ByPatch,
+    /// It is accepted, and the task fails.
+    FailsLater,
+    /// The action refuses more than the URL, which it cannot reach.
+    CannotReach,
+}
+
+/// How a medium is taken out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Eject {
+    /// It is.
+    #[default]
+    Done,
+    /// It is, and is shown still, as not connected.
+    ShownStill,
+    /// It is accepted and not done.
+    Ignored,
+    /// It is refused.
+    Refused,
+}
+
 /// The switches; all off by default.
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a complaint of its own")]
@@ -70,6 +118,14 @@ pub struct Quirks {
     pub refuses_shutdown: bool,
     /// It reports that it switches on, and does not.
     pub stays_off: bool,
+    /// Where virtual drives are.
+    pub media_at: MediaAt,
+    /// Whatever is read of them is answered with 503.
+    pub media_busy: bool,
+    /// How a medium is put in.
+    pub insert: Insert,
+    /// How it is taken out.
+    pub eject: Eject,
     /// IPMI: the cipher suites; empty: 3 and 17.
     pub suites: Vec<u8>,
     /// IPMI: a login with another suite is not answered.

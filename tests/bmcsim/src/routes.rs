@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::State;
-use crate::quirks::EntityTags;
+use crate::answers::{error, tag_refused, with_tag};
 use crate::shared::Shared;
+use crate::{State, media};
 
 const ROOT: &str = "/redfish/v1";
 /// More than a client should take.
@@ -32,13 +32,6 @@ async fn answer(
     let response = respond(&mut shared.lock(), &method, uri.path().trim_end_matches('/'), &headers, &body);
     shared.notify();
     response
-}
-
-fn error(status: StatusCode, id: &str, message: &str) -> Response {
-    let info = json!({"MessageId": format!("Base.1.8.{id}"), "Message": message});
-    let body =
-        json!({"error": {"code": format!("Base.1.8.{id}"), "message": message, "@Message.ExtendedInfo": [info]}});
-    (status, Json(body)).into_response()
 }
 
 fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, body: &Value) -> Response {
@@ -71,6 +64,9 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
     if *method != Method::GET && quirks.read_only {
         return error(StatusCode::FORBIDDEN, "InsufficientPrivilege", "the account may not do that");
     }
+    if let Some(answer) = media::respond(state, method, path, headers, body) {
+        return answer;
+    }
     match (method.as_str(), path) {
         ("GET", "/redfish/v1/Systems") => {
             let member = |n: usize| json!({"@odata.id": format!("/redfish/v1/Systems/{n}")});
@@ -97,7 +93,14 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
         ("GET", "/redfish/v1/Systems/1/EthernetInterfaces/1") => {
             Json(json!({"MACAddress": "52:54:00:00:00:01"})).into_response()
         }
-        ("GET", "/redfish/v1/Managers/1") => Json(json!({"FirmwareVersion": "1.2"})).into_response(),
+        ("GET", "/redfish/v1/Managers") => {
+            Json(json!({"Members": [{"@odata.id": "/redfish/v1/Managers/1"}]})).into_response()
+        }
+        ("GET", "/redfish/v1/Managers/1") => {
+            let mut manager = json!({"FirmwareVersion": "1.2"});
+            media::link(state, path, &mut manager);
+            Json(manager).into_response()
+        }
         _ => error(StatusCode::NOT_FOUND, "ResourceMissingAtURI", "not here"),
     }
 }
@@ -117,28 +120,15 @@ fn log_in(state: &mut State, body: &Value) -> Response {
     (StatusCode::CREATED, headers, Json(json!({"@odata.id": path}))).into_response()
 }
 
-fn tag(state: &State) -> Option<String> {
-    let version = state.computer.version;
-    match state.quirks.tags {
-        EntityTags::None => None,
-        EntityTags::Weak => Some(format!("W/\"{version}\"")),
-        EntityTags::Required | EntityTags::OnlyAny => Some(format!("\"{version}\"")),
-    }
-}
-
-fn with_tag(state: &State, body: Value) -> Response {
-    match tag(state) {
-        Some(tag) => ([("ETag", tag)], Json(body)).into_response(),
-        None => Json(body).into_response(),
-    }
-}
-
 fn boot(state: &State) -> Value {
     let computer = &state.computer;
     let mut boot = Map::new();
     boot.insert("BootSourceOverrideTarget".into(), json!(computer.target));
     boot.insert("BootSourceOverrideEnabled".into(), json!(computer.enabled));
-    boot.insert("BootSourceOverrideTarget@Redfish.AllowableValues".into(), json!(["None", "Pxe", "Hdd", "UefiHttp"]));
+    boot.insert(
+        "BootSourceOverrideTarget@Redfish.AllowableValues".into(),
+        json!(["None", "Pxe", "Hdd", "UefiHttp", "Cd"]),
+    );
     if !state.quirks.no_mode {
         boot.insert("BootSourceOverrideMode".into(), json!(computer.mode));
     }
@@ -155,6 +145,7 @@ fn system(state: &State) -> Value {
         "EthernetInterfaces": {"@odata.id": "/redfish/v1/Systems/1/EthernetInterfaces"},
         "Actions": {"#ComputerSystem.Reset": {"target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"}},
     });
+    media::link(state, "/redfish/v1/Systems/1", &mut system);
     if !quirks.reset_types.is_empty() {
         let types = json!(quirks.reset_types);
         system["Actions"]["#ComputerSystem.Reset"]["ResetType@Redfish.AllowableValues"] = types;
@@ -177,18 +168,8 @@ fn system(state: &State) -> Value {
 }
 
 fn set_boot(state: &mut State, headers: &HeaderMap, body: &Value) -> Response {
-    let given = headers.get("if-match").and_then(|value| value.to_str().ok());
-    let fits = match state.quirks.tags {
-        EntityTags::None => true,
-        EntityTags::Required => given == tag(state).as_deref(),
-        EntityTags::Weak => given == tag(state).as_deref().and_then(|weak| weak.strip_prefix("W/")),
-        EntityTags::OnlyAny => given == Some("*"),
-    };
-    if !fits && given.is_none() {
-        return error(StatusCode::PRECONDITION_REQUIRED, "PreconditionRequired", "If-Match is missing");
-    }
-    if !fits {
-        return error(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "the tag does not match");
+    if let Some(refused) = tag_refused(state, headers) {
+        return refused;
     }
     let boot = &body["Boot"];
     if boot.get("BootSourceOverrideMode").is_some() && (state.quirks.no_mode || state.quirks.refuses_mode) {

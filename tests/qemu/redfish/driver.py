@@ -33,5 +33,8 @@ class Lab(fakedriver.FakeDriver):
         boot = flask.request.json["Boot"]
         self._ask(identity, boot=boot_source, enabled=boot.get("BootSourceOverrideEnabled", "Continuous"))
 
+    def set_boot_image(self, identity, device, boot_image=None, write_protected=True):
+        self._ask(identity, medium=boot_image)
+
 
 fakedriver.FakeDriver = Lab

@@ -36,7 +36,8 @@ pub(super) fn flags(boot: BootOverride, read: u8) -> Option<[u8; 5]> {
         BootDevice::Pxe => Some([VALID | lasting | mode, PXE, 0, 0, 0]),
         // Valid, and no device: a request that is not valid is one that some drop.
         BootDevice::None => Some([VALID | mode, 0, 0, 0, 0]),
-        BootDevice::UefiHttp => None,
+        // A drive of IPMI is one that the computer has; nothing in it is ours.
+        BootDevice::UefiHttp | BootDevice::Cd | BootDevice::Usb => None,
     }
 }
 
@@ -60,7 +61,7 @@ pub(super) fn differs(read: [u8; 5], boot: BootOverride) -> Option<String> {
     let lasts = boot.once || first & VALID == 0 || first & LASTING != 0;
     let same = match boot.device {
         BootDevice::Pxe => device == PXE && mode && lasts,
-        BootDevice::None | BootDevice::UefiHttp => device == 0,
+        BootDevice::None | BootDevice::UefiHttp | BootDevice::Cd | BootDevice::Usb => device == 0,
     };
     (!same).then(|| format!("the boot flags {first:#04x} {second:#04x}"))
 }
@@ -71,6 +72,7 @@ pub(super) fn describe(boot: BootOverride) -> String {
         BootDevice::Pxe if boot.once => "the boot device PXE for one start".into(),
         BootDevice::Pxe => "the boot device PXE for every start".into(),
         BootDevice::UefiHttp => "the boot device UEFI HTTP Boot: IPMI has none".into(),
+        BootDevice::Cd | BootDevice::Usb => "virtual media: IPMI has none".into(),
         BootDevice::None => "that no boot device is set".into(),
     }
 }

@@ -30,7 +30,7 @@ use tokio::time::sleep;
 use self::message::Command;
 use self::sign_in::Host;
 use crate::error::BmcError;
-use crate::{Account, Bmc, BootOverride, PowerChange};
+use crate::{Account, Bmc, BootOverride, Inserted, PowerChange};
 
 /// A boot device is read back so often before it counts as not kept: some BMCs show it after a moment.
 const READ_BACK: u32 = 5;
@@ -94,6 +94,14 @@ impl Bmc for Ipmi {
 
     async fn inventory(&mut self) -> Result<BmcSystem, BmcError> {
         inventory::read(&mut self.0).await
+    }
+
+    async fn insert(&mut self, _url: &str) -> Result<Inserted, BmcError> {
+        Err(self.0.unsupported("virtual media: IPMI has none".into()))
+    }
+
+    async fn eject(&mut self, _url: &str, _drive: Option<&str>) -> Result<(), BmcError> {
+        Ok(())
     }
 
     async fn set_boot(&mut self, boot: BootOverride) -> Result<(), BmcError> {

@@ -5,13 +5,38 @@ use serde_json::{Map, Value, json};
 use super::field::{at, text};
 use crate::{BootDevice, BootMode, BootOverride};
 
-/// The value of `BootSourceOverrideTarget`.
-const fn target(device: BootDevice) -> &'static str {
+/// The values of `BootSourceOverrideTarget`, the usual one first.
+const fn targets(device: BootDevice) -> &'static [&'static str] {
     match device {
-        BootDevice::Pxe => "Pxe",
-        BootDevice::UefiHttp => "UefiHttp",
-        BootDevice::None => "None",
+        BootDevice::Pxe => &["Pxe"],
+        BootDevice::UefiHttp => &["UefiHttp"],
+        BootDevice::Cd => &["Cd", "UsbCd"],
+        BootDevice::Usb => &["Usb"],
+        BootDevice::None => &["None"],
     }
+}
+
+/// Whether a system lists a target; one without a list may have any.
+fn lists(system: &Value, target: &str) -> bool {
+    let listed = at(system, &["Boot", "BootSourceOverrideTarget@Redfish.AllowableValues"]).and_then(Value::as_array);
+    listed.is_none_or(|all| {
+        all.is_empty() || all.iter().filter_map(Value::as_str).any(|one| one.eq_ignore_ascii_case(target))
+    })
+}
+
+/// The value to set: the first that the system lists.
+fn target(system: &Value, device: BootDevice) -> &'static str {
+    let all = targets(device);
+    // Supermicro's list both, and their virtual CD is the second, which no list leaves out by chance.
+    let is_supermicro =
+        text(system, &["Manufacturer"]).is_some_and(|who| who.to_ascii_lowercase().contains("supermicro"));
+    let has_list = at(system, &["Boot", "BootSourceOverrideTarget@Redfish.AllowableValues"]).is_some();
+    let found = if is_supermicro && has_list {
+        all.iter().rev().find(|one| lists(system, one))
+    } else {
+        all.iter().find(|one| lists(system, one))
+    };
+    found.unwrap_or(&all[0])
 }
 
 const fn enabled(boot: BootOverride) -> &'static str {
@@ -24,16 +49,14 @@ const fn enabled(boot: BootOverride) -> &'static str {
 
 /// Why a system cannot have that boot device; absent: it can, or does not say.
 pub(super) fn lacks(system: &Value, boot: BootOverride) -> Option<String> {
-    let target = target(boot.device);
-    let allowed = at(system, &["Boot", "BootSourceOverrideTarget@Redfish.AllowableValues"])?.as_array()?;
-    let listed = allowed.iter().filter_map(Value::as_str).any(|one| one.eq_ignore_ascii_case(target));
-    (boot.device != BootDevice::None && !allowed.is_empty() && !listed).then(|| format!("the boot device {target}"))
+    let target = target(system, boot.device);
+    (boot.device != BootDevice::None && !lists(system, target)).then(|| format!("the boot device {target}"))
 }
 
 /// What to write. The mode only where the system has one: others refuse the whole request because of it.
 pub(super) fn body(system: &Value, boot: BootOverride) -> Value {
     let mut written = Map::new();
-    written.insert("BootSourceOverrideTarget".into(), json!(target(boot.device)));
+    written.insert("BootSourceOverrideTarget".into(), json!(target(system, boot.device)));
     written.insert("BootSourceOverrideEnabled".into(), json!(enabled(boot)));
     if let Some(mode) = boot.mode.filter(|_| at(system, &["Boot", "BootSourceOverrideMode"]).is_some()) {
         written.insert("BootSourceOverrideMode".into(), json!(if mode == BootMode::Uefi { "UEFI" } else { "Legacy" }));
@@ -55,14 +78,14 @@ pub(super) fn differs(system: &Value, boot: BootOverride) -> Option<String> {
     let is_off = state.eq_ignore_ascii_case("Disabled") || read.eq_ignore_ascii_case("None");
     let same = match boot.device {
         BootDevice::None => is_off,
-        device => !is_off && read.eq_ignore_ascii_case(target(device)),
+        device => !is_off && targets(device).iter().any(|target| read.eq_ignore_ascii_case(target)),
     };
     (!same).then(|| format!("{read}, {state}"))
 }
 
 /// What was asked for, for a message.
 pub(super) fn describe(boot: BootOverride) -> String {
-    format!("the boot device {}, {}", target(boot.device), enabled(boot))
+    format!("the boot device {}, {}", targets(boot.device)[0], enabled(boot))
 }
 
 #[cfg(test)]
@@ -107,6 +130,19 @@ mod tests {
         let http = BootOverride { device: BootDevice::UefiHttp, ..ONCE };
         assert!(lacks(&system(json!(["None", "Pxe", "Hdd"])), ONCE).is_none());
         assert!(lacks(&system(json!(["None", "Pxe", "Hdd"])), http).is_some());
+        let cd = BootOverride { device: BootDevice::Cd, ..ONCE };
+        for (maker, list, set) in [
+            ("Acme", json!(["Cd", "UsbCd"]), "Cd"),
+            ("Acme", json!(["UsbCd"]), "UsbCd"),
+            ("Supermicro", json!(["Cd", "UsbCd"]), "UsbCd"),
+            ("Supermicro", json!(["Cd"]), "Cd"),
+            ("Supermicro", json!(null), "Cd"),
+        ] {
+            let mut system = system(list);
+            system["Manufacturer"] = json!(maker);
+            assert_eq!(body(&system, cd)["Boot"]["BootSourceOverrideTarget"], set, "{system}");
+            assert_eq!(lacks(&system, cd), None);
+        }
         assert!(lacks(&system(json!([])), http).is_none() && lacks(&system(json!("Pxe")), http).is_none());
     }
 }

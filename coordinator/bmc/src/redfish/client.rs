@@ -153,10 +153,12 @@ impl Client {
         self.succeeded(path, &raw)
     }
 
-    /// Asks for an action.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<(), BmcError> {
+    /// Asks for an action; the path of the task that performs it, if it takes a while.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Option<String>, BmcError> {
         let raw = self.request(Method::POST, path, Some(body), None).await?;
-        self.succeeded(path, &raw)
+        self.succeeded(path, &raw)?;
+        let task = link(&raw.body, &[]).or(raw.location);
+        Ok(task.filter(|_| raw.status == StatusCode::ACCEPTED))
     }
 
     /// Ends the session.
@@ -234,6 +236,11 @@ impl Client {
         // Some send it in the body alone.
         let etag = etag.or_else(|| text(&body, &["@odata.etag"]));
         Ok(Raw { status, body, is_json, etag, token, location })
+    }
+
+    /// The URL before a path.
+    pub(super) fn base(&self) -> &str {
+        &self.base
     }
 
     fn url(&self, path: &str) -> String {

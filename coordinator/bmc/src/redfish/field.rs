@@ -31,8 +31,13 @@ pub(super) fn link(value: &Value, path: &[&str]) -> Option<String> {
 
 /// The paths of a collection's members, at most `most`.
 pub(super) fn members(collection: &Value, most: usize) -> Vec<String> {
-    let members = at(collection, &["Members"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    members.iter().filter_map(|member| link(member, &[])).take(most).collect()
+    links(collection, &["Members"], most)
+}
+
+/// The paths of a list of links, at most `most`.
+pub(super) fn links(value: &Value, path: &[&str], most: usize) -> Vec<String> {
+    let all = at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    all.iter().filter_map(|one| link(one, &[])).take(most).collect()
 }
 
 /// The path of a URL: requests go to the BMC of the document alone, whatever it links to.

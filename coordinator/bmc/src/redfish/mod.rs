@@ -3,7 +3,9 @@
 mod boot;
 mod client;
 mod field;
+mod media;
 mod reset;
+mod slot;
 mod system;
 
 use std::time::Duration;
@@ -14,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use self::client::{Answer, Client};
-use self::field::{at, link, members};
+use self::field::{at, link, links, members};
 use crate::error::BmcError;
-use crate::{Account, Bmc, BootOverride, PowerChange};
+use crate::{Account, Bmc, BootOverride, Inserted, PowerChange};
 
 /// Systems that a message names, and ports that are read.
 const MAX_MEMBERS: usize = 32;
@@ -121,10 +123,8 @@ impl Bmc for Redfish {
         let until = Instant::now() + INVENTORY;
         let read = self.read().await?.body;
         let mut found = system::describe(&read);
-        let manager =
-            at(&read, &["Links", "ManagedBy"]).and_then(Value::as_array).and_then(|all| link(all.first()?, &[]));
-        if let Some(path) = manager {
-            let manager = self.part(&path).await?;
+        if let Some(path) = links(&read, &["Links", "ManagedBy"], 1).first() {
+            let manager = self.part(path).await?;
             found.bmc_firmware = field::text(&manager, &["FirmwareVersion"]).unwrap_or_default();
         }
         let ports = match link(&read, &["EthernetInterfaces"]) {
@@ -170,6 +170,14 @@ impl Bmc for Redfish {
         }
     }
 
+    async fn insert(&mut self, url: &str) -> Result<Inserted, BmcError> {
+        self.insert_medium(url).await
+    }
+
+    async fn eject(&mut self, url: &str, drive: Option<&str>) -> Result<(), BmcError> {
+        self.eject_medium(url, drive).await
+    }
+
     async fn change_power(&mut self, change: PowerChange) -> Result<(), BmcError> {
         // As the caller read it a moment ago: a look between its decision and the deed would only make that older.
         // "Off" is an error of a computer that is off.
@@ -180,7 +188,7 @@ impl Bmc for Redfish {
             return Err(self.client.unsupported(&self.system, format!("a reset for {change:?}")));
         };
         let target = reset::target(&self.last, &self.system);
-        let asked = self.client.post(&target, &json!({ "ResetType": kind })).await;
+        let asked = self.client.post(&target, &json!({ "ResetType": kind })).await.map(drop);
         match asked {
             // It may have changed between the two requests.
             Err(BmcError::Failed { .. }) if reset::is_done(self.power().await?, change) => Ok(()),

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
+//! | `/boot/landfall.iso`, `/boot/landfall-arm64.iso` | the boot medium, for BMCs that have it as a virtual CD |
 //! | `/boot/uki/<mac>.efi`, `/boot/uki-arm64/<mac>.efi` | the unified kernel image with the machine's command line, for UEFI HTTP Boot |
 //! | `/boot/tools/<digest>` | the tools layer with that digest |
 //! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt (`&action=N`: of that action) |
@@ -351,13 +352,15 @@ async fn find_disk_program(query: Result<Query<FindDiskQuery>, QueryRejection>) 
 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     let files = shared.files.load_full();
-    let BootConfig { kernel, initramfs, arm64, bootloaders, .. } = &*files;
+    let BootConfig { kernel, initramfs, iso, arm64, bootloaders, .. } = &*files;
     let loader = LOADERS.contains(&name.as_str()).then(|| bootloaders.join(&name));
     let file = match name.as_str() {
         "kernel" => Some(kernel),
         "initramfs" => Some(initramfs),
         "kernel-arm64" => arm64.kernel.as_ref(),
         "initramfs-arm64" => arm64.initramfs.as_ref(),
+        "landfall.iso" => iso.as_ref(),
+        "landfall-arm64.iso" => arm64.iso.as_ref(),
         _ => loader.as_ref(),
     };
     match file {

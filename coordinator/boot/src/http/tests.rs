@@ -86,6 +86,7 @@ impl Site {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
                 uki: Some(root.join("uki")),
+                iso: None,
                 tools: None,
                 arm64,
                 bootloaders: root.to_owned(),
@@ -392,6 +393,7 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
     let both = Site::with(OtherImage {
         kernel: file("arm-kernel"),
         initramfs: file("arm-initramfs"),
+        iso: file("arm-iso"),
         kernel_args: "console=ttyAMA0".into(),
         ..OtherImage::default()
     });
@@ -400,6 +402,9 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
     assert!(arm64.contains(" console=ttyAMA0 panic=30 "), "{arm64}");
     assert_eq!(both.ask("GET", "/boot/kernel-arm64", &[]).await.2, "arm-kernel");
     assert_eq!(both.ask("GET", "/boot/initramfs-arm64", &[]).await.2, "arm-initramfs");
+    // BMCs read a medium in parts.
+    assert_eq!(both.ask("GET", "/boot/landfall-arm64.iso", &[("Range", "bytes=4-6")]).await.2, "iso");
+    assert_eq!(both.ask("GET", "/boot/landfall.iso", &[]).await.0, StatusCode::NOT_FOUND);
     for old in ["", "x86_64", "i386", "$%7Bbuildarch%7D"] {
         assert!(script(&both, old).await.contains("/boot/kernel initrd"), "{old}");
     }

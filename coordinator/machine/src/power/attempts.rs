@@ -1,10 +1,13 @@
 //! What was tried to have a machine netboot, in its status.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use landfall_api::{BmcStatus, BootAttempt, BootWay};
+use landfall_api::{BmcStatus, BootAttempt, BootMedium, BootWay};
 use uuid::Uuid;
 
 use super::step::{Outcome, Step};
+use super::time::over;
 
 /// Attempts that a status keeps.
 const MAX_ATTEMPTS: usize = 16;
@@ -77,7 +80,36 @@ pub fn end(status: &mut BmcStatus, outcome: Outcome, now: Timestamp) {
     }
 }
 
-/// The firmware's own order decides again.
-pub const fn cleared(status: &mut BmcStatus) {
+/// The BMC is about to be given the boot medium at this URL. Noted before it is done: what is not known is never ejected.
+pub fn gives(status: &mut BmcStatus, url: &str) {
+    status.medium = Some(BootMedium { url: url.to_owned(), drive: None, eject_since: None, not_ejected: None });
+}
+
+/// The BMC has it in that drive.
+pub fn holds(status: &mut BmcStatus, drive: &str) {
+    if let Some(medium) = &mut status.medium {
+        medium.drive = Some(drive.to_owned());
+    }
+}
+
+/// For so long a BMC that answers with errors is asked to eject a medium.
+const EJECT: Duration = Duration::from_secs(300);
+
+/// The BMC has answered a request to eject the medium with an error; whether it is to be asked again.
+pub fn asks_again_to_eject(status: &mut BmcStatus, now: Timestamp) -> bool {
+    status.medium.as_mut().is_some_and(|medium| !over(Some(*medium.eject_since.get_or_insert(now)), EJECT, now))
+}
+
+/// The firmware's own order decides again, and the medium is ejected; or it was not, for this reason.
+pub fn cleared(status: &mut BmcStatus, not_ejected: Option<String>) {
     status.every_start = false;
+    status.medium = status.medium.take().filter(|_| not_ejected.is_some());
+    if let Some(medium) = &mut status.medium {
+        medium.not_ejected = not_ejected;
+    }
+}
+
+/// Whether a medium is to be ejected.
+pub(super) fn has_medium(status: &BmcStatus) -> bool {
+    status.medium.as_ref().is_some_and(|medium| medium.not_ejected.is_none())
 }

@@ -34,7 +34,7 @@ pub fn status_of(machine: &mut Machine) -> &mut BmcStatus {
     bmc
 }
 
-/// Sets the three conditions, and the power as far as it is known.
+/// Sets the conditions, and the power as far as it is known.
 pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
     use ConditionStatus::{False, True, Unknown};
     let at = (now, machine.metadata.generation);
@@ -78,11 +78,27 @@ pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
         Contact::NoAccount(_) => (Unknown, Reason::NoSecret, "there is no account for the BMC".to_owned()),
     };
     set(Type::PowerKnown, truth, reason, &message);
+    show_medium(machine, now);
+}
+
+/// Sets the condition of a medium that was not ejected.
+pub fn show_medium(machine: &mut Machine, now: Timestamp) {
+    let at = (now, machine.metadata.generation);
+    let status = machine.status.get_or_insert_default();
+    let left = status.bmc.as_ref().and_then(|bmc| bmc.medium.as_ref()?.not_ejected.clone());
+    match left {
+        Some(why) => {
+            let why = format!("the machine may start the agent again, not its system; eject the medium by hand: {why}");
+            put(&mut status.conditions, Type::MediumLeft, ConditionStatus::True, Reason::NotEjected, &why, at);
+        }
+        None => status.conditions.retain(|c| c.kind != Type::MediumLeft),
+    }
 }
 
 /// The machine has no BMC any more.
 pub fn erase(machine: &mut Machine) {
     let Some(status) = machine.status.as_mut() else { return };
     status.bmc = None;
-    status.conditions.retain(|c| ![Type::BMCReachable, Type::BMCAuthenticated, Type::PowerKnown].contains(&c.kind));
+    let of_bmc = [Type::BMCReachable, Type::BMCAuthenticated, Type::PowerKnown, Type::MediumLeft];
+    status.conditions.retain(|c| !of_bmc.contains(&c.kind));
 }

@@ -8,10 +8,11 @@ mod attempts;
 mod conditions;
 mod plan;
 mod step;
+mod time;
 mod wanted;
 
-pub use attempts::{begin, cleared, doubt, end, note};
-pub use conditions::{Contact, erase, show, status_of};
+pub use attempts::{asks_again_to_eject, begin, cleared, doubt, end, gives, holds, note};
+pub use conditions::{Contact, erase, show, show_medium, status_of};
 pub use plan::{Look, has_time, next, tried};
 pub use step::{Outcome, Step};
 pub use wanted::{Wanted, may_act, wanted};

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use landfall_api::{BmcStatus, BootAttempt, BootWay, PowerState};
 use uuid::Uuid;
 
-use super::attempts::open;
+use super::attempts::{has_medium, open};
 use super::step::{Outcome, Step};
+use super::time::over;
 use super::wanted::Wanted;
 
 /// A system has so long to shut down before its power is cut: systemd gives a service 90 s.
@@ -20,7 +21,7 @@ const LOST: Duration = Duration::from_secs(300);
 
 /// What a step goes by.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct Look<'a> {
     /// What is wanted.
     pub wanted: Wanted,
     /// The agent is there.
@@ -31,6 +32,8 @@ pub struct Look {
     pub last_heard: Option<Timestamp>,
     /// The power, as just read.
     pub power: Option<PowerState>,
+    /// The ways that may be tried, in this order.
+    pub ways: &'a [BootWay],
     /// From power-on to the agent.
     pub netboot: Duration,
     /// The time.
@@ -38,7 +41,7 @@ pub struct Look {
 }
 
 /// The next step.
-pub fn next(status: &BmcStatus, look: &Look) -> Step {
+pub fn next(status: &BmcStatus, look: &Look<'_>) -> Step {
     let attempt = open(status);
     match (look.wanted, attempt) {
         // It may have come and gone between two looks: an install can be that short.
@@ -50,10 +53,12 @@ pub fn next(status: &BmcStatus, look: &Look) -> Step {
         (Wanted::Nothing, Some(_)) => Step::End(Outcome::Dropped),
         (Wanted::Netboot(workflow), Some(attempt)) if attempt.workflow_uid != workflow => Step::End(Outcome::Dropped),
         (Wanted::Netboot(_), Some(attempt)) => step_of(status, attempt, look),
+        // Before anything else: the next start must not be from it.
+        (_, None) if has_medium(status) => Step::ClearBoot,
         (Wanted::Nothing, None) if status.every_start => Step::ClearBoot,
         (Wanted::Nothing, None) => Step::Rest,
         (Wanted::Netboot(workflow), None) if lingers(status, workflow, look) => Step::Wait,
-        (Wanted::Netboot(workflow), None) => match way_left(status, workflow) {
+        (Wanted::Netboot(workflow), None) => match way_left(status, look.ways, workflow) {
             Some(way) => Step::Begin(workflow, way),
             None if status.every_start => Step::ClearBoot,
             None => Step::GiveUp,
@@ -68,7 +73,7 @@ fn came(attempt: &BootAttempt, last_heard: Option<Timestamp>) -> bool {
 
 /// Whether an agent may be at work though it is not heard: it holds a lease, of whatever workflow, or came for this one and was lost a
 /// moment ago. It may only have no network.
-fn lingers(status: &BmcStatus, workflow: Uuid, look: &Look) -> bool {
+fn lingers(status: &BmcStatus, workflow: Uuid, look: &Look<'_>) -> bool {
     let has_come = status.attempts.iter().any(|a| a.workflow_uid == workflow && a.failure.is_none());
     if look.leased && look.power != Some(PowerState::Off) {
         return true;
@@ -78,21 +83,22 @@ fn lingers(status: &BmcStatus, workflow: Uuid, look: &Look) -> bool {
 }
 
 /// What was tried to have the machine netboot for this workflow, for people; and whether that was everything.
-pub fn tried(status: &BmcStatus, workflow: Uuid) -> (String, bool) {
+pub fn tried(status: &BmcStatus, ways: &[BootWay], workflow: Uuid) -> (String, bool) {
     let failed = status.attempts.iter().filter(|attempt| attempt.workflow_uid == workflow);
     let failed = failed.filter_map(|attempt| Some(format!("{}: {}", attempt.way, attempt.failure.as_ref()?)));
-    let gave_up = open(status).is_none() && way_left(status, workflow).is_none();
+    let gave_up = open(status).is_none() && way_left(status, ways, workflow).is_none();
     (failed.collect::<Vec<_>>().join("; "), gave_up)
 }
 
-/// The first way that has not failed for the workflow; what worked before comes first.
-fn way_left(status: &BmcStatus, workflow: Uuid) -> Option<BootWay> {
+/// The first of the ways that has not failed for the workflow; what worked before comes first.
+fn way_left(status: &BmcStatus, ways: &[BootWay], workflow: Uuid) -> Option<BootWay> {
     let failed = |a: &BootAttempt| a.workflow_uid == workflow && a.failure.is_some();
     let tried = |way: &BootWay| status.attempts.iter().any(|attempt| failed(attempt) && attempt.way == *way);
-    status.worked.into_iter().chain(BootWay::ALL).find(|way| !tried(way))
+    let worked = status.worked.filter(|way| ways.contains(way));
+    worked.into_iter().chain(ways.iter().copied()).find(|way| !tried(way))
 }
 
-fn step_of(status: &BmcStatus, attempt: &BootAttempt, look: &Look) -> Step {
+fn step_of(status: &BmcStatus, attempt: &BootAttempt, look: &Look<'_>) -> Step {
     let Look { power, now, .. } = *look;
     if attempt.on_at.is_some() {
         return if over(attempt.on_at, look.netboot, now) {
@@ -134,11 +140,6 @@ fn failed(why: impl Into<String>) -> Step {
 /// Whether an attempt may wait for its BMC still: one that answers with errors is given as long as the machine to netboot.
 pub fn has_time(attempt: &BootAttempt, netboot: Duration, now: Timestamp) -> bool {
     !over(Some(attempt.begun), netboot, now)
-}
-
-/// Whether so much time has passed since; never if it was not.
-fn over(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> bool {
-    since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|passed| passed >= limit))
 }
 
 #[cfg(test)]

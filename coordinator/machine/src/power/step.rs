@@ -22,7 +22,7 @@ pub enum Step {
     On,
     /// The attempt has ended.
     End(Outcome),
-    /// Let the firmware's own order decide again.
+    /// Let the firmware's own order decide again, without a medium.
     ClearBoot,
     /// Every way was tried for this workflow.
     GiveUp,

@@ -26,6 +26,10 @@ pub struct Settings {
     pub phone_home_url: String,
     /// A large file of the coordinator's own, for tests of the network.
     pub boot_image_url: String,
+    /// The boot medium of x86-64 machines, for their BMCs; absent: there is none.
+    pub medium_url: Option<String>,
+    /// That of arm64 machines.
+    pub arm64_medium_url: Option<String>,
     /// How many installs run at once; at least 1.
     pub parallel_installs: usize,
     /// Which machines may be discovered.
@@ -46,6 +50,9 @@ impl Settings {
             netboot_deadline: config.limits.netboot_deadline.get(),
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             boot_image_url: format!("{}/boot/initramfs", config.http_url()),
+            medium_url: config.boot.iso.as_ref().map(|_| format!("{}/boot/landfall.iso", config.http_url())),
+            arm64_medium_url: (config.boot.arm64.iso.as_ref())
+                .map(|_| format!("{}/boot/landfall-arm64.iso", config.http_url())),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
             tools,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use landfall_api::{BmcSpec, Machine, PowerState, Problem, RefusedLogin};
+use landfall_api::{BmcAddress, BmcSpec, Machine, PowerState, Problem, RefusedLogin};
 use landfall_bmc::{Account, Bmc, BmcError, connect};
 use landfall_machine::Input;
 use landfall_machine::power::{self, Contact};
@@ -40,6 +40,10 @@ impl Connection {
     /// The BMC, where there is a session.
     pub(super) fn bmc(&mut self) -> Option<&mut Box<dyn Bmc>> {
         self.open.as_mut().map(|open| &mut open.bmc)
+    }
+
+    pub(super) fn address(&self) -> &BmcAddress {
+        &self.spec.address
     }
 
     /// Whether the power read off the last time.

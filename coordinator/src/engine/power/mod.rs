@@ -1,9 +1,13 @@
 //! Machines' power, through their BMCs: one task a machine, so that a BMC that hangs delays no other.
 
+mod boot;
+mod by_hand;
 mod connection;
 mod documents;
 mod driver;
+mod leave;
 mod logins;
+mod make;
 mod record;
 mod request;
 mod starts;

@@ -102,6 +102,8 @@ impl World {
             netboot_deadline: Duration::from_secs(900),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
             boot_image_url: "http://10.77.0.1:7480/boot/initramfs".into(),
+            medium_url: Some("http://10.77.0.1:7480/boot/landfall.iso".into()),
+            arm64_medium_url: None,
             parallel_installs,
             discovery,
             tools: crate::tools_layer::ToolsLayers::default(),

@@ -46,6 +46,8 @@ impl Redfish {
         std::fs::write(&config, text).map_err(LabError::file("cannot write", &config))?;
         let mut command = network.command("sushy-emulator");
         command.arg("--fake").arg("--config").arg(&config).env("PYTHONUNBUFFERED", "1").env("NO_COLOR", "1");
+        // It fetches boot media from the coordinator.
+        command.env("NO_PROXY", "*");
         let mut process = Process::spawn("sushy-emulator", command, log)?;
         process.wait_stderr(Mark::default(), "Running on http", START_LIMIT).await?;
         Ok(Self { _process: process, systems })

@@ -1,5 +1,6 @@
 //! One machine and its power switch, as a BMC has them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::machine::set_netboot;
+use crate::machine::{set_cd, set_netboot};
 use crate::{LabError, Log, Machine};
 
 /// A BMC answers before it acts; so a client that takes the answer for the deed is found out.
@@ -25,7 +26,15 @@ enum Reset {
     GracefulRestart,
 }
 
-/// For how many starts the network comes before the disks.
+/// What comes before the disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Network,
+    /// The virtual CD, if a medium is in it.
+    Cd,
+}
+
+/// For how many starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Starts {
     Once,
@@ -33,10 +42,12 @@ enum Starts {
 }
 
 /// What the BMC reads back.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct State {
     on: bool,
-    network: Option<Starts>,
+    first: Option<(First, Starts)>,
+    /// The medium in the virtual CD drive.
+    medium: Option<PathBuf>,
 }
 
 /// How QEMU ended by itself.
@@ -89,8 +100,13 @@ impl System {
 
     /// What the BMC reads back.
     pub(super) fn read(&self) -> Value {
-        let State { on, network } = *self.state.borrow();
-        json!({ "power": if on { "On" } else { "Off" }, "boot": if network.is_some() { "Pxe" } else { "Hdd" } })
+        let State { on, first, .. } = self.state.borrow().clone();
+        let boot = match first {
+            Some((First::Network, _)) => "Pxe",
+            Some((First::Cd, _)) => "Cd",
+            None => "Hdd",
+        };
+        json!({ "power": if on { "On" } else { "Off" }, "boot": boot })
     }
 
     pub(super) async fn wait_power(&self, on: bool, limit: Duration) -> Result<(), LabError> {
@@ -119,25 +135,37 @@ impl System {
 
     /// What the next start, or each, begins with.
     pub(super) fn override_boot(&self, target: &str, enabled: &str) -> Result<(), String> {
-        let network = network(target, enabled)?;
-        self.state.send_modify(|state| state.network = network);
+        let first = first(target, enabled)?;
+        self.state.send_modify(|state| state.first = first);
         Ok(())
+    }
+
+    /// Puts a medium into the virtual CD drive, or takes it out. A machine sees it where the next start is from it.
+    pub(super) fn insert(&self, medium: Option<&str>) {
+        self.state.send_modify(|state| state.medium = medium.map(PathBuf::from));
     }
 }
 
-/// For how many starts an override, in Redfish's words, puts the network first. Without one the machine starts from its disks.
-fn network(target: &str, enabled: &str) -> Result<Option<Starts>, String> {
-    match (target, enabled) {
-        (_, "Disabled") | ("None" | "Hdd", _) => Ok(None),
-        ("Pxe", "Once") => Ok(Some(Starts::Once)),
-        ("Pxe", "Continuous") => Ok(Some(Starts::Continuous)),
-        _ => Err(format!("this machine cannot boot from {target}, {enabled}")),
+/// What an override, in Redfish's words, puts first, and for how many starts. Without one the machine starts from its disks.
+fn first(target: &str, enabled: &str) -> Result<Option<(First, Starts)>, String> {
+    let unknown = || format!("this machine cannot boot from {target}, {enabled}");
+    let first = match target {
+        _ if enabled == "Disabled" => return Ok(None),
+        "None" | "Hdd" => return Ok(None),
+        "Pxe" => First::Network,
+        "Cd" => First::Cd,
+        _ => return Err(unknown()),
+    };
+    match enabled {
+        "Once" => Ok(Some((first, Starts::Once))),
+        "Continuous" => Ok(Some((first, Starts::Continuous))),
+        _ => Err(unknown()),
     }
 }
 
 /// What is left of an override.
-fn after_a_start(network: Option<Starts>) -> Option<Starts> {
-    network.filter(|starts| *starts == Starts::Continuous)
+fn after_a_start(first: Option<(First, Starts)>) -> Option<(First, Starts)> {
+    first.filter(|(_, starts)| *starts == Starts::Continuous)
 }
 
 /// What works a machine's switch.
@@ -193,7 +221,10 @@ impl Switch {
     /// BIOS machine cannot change; so each reset ends QEMU, and the next order is that of a new one.
     async fn start(&mut self, machine: &mut Machine) -> Result<(), LabError> {
         (self.events, self.restarts) = (None, false);
-        set_netboot(machine, self.state.borrow().network.is_some());
+        let State { first, medium, .. } = self.state.borrow().clone();
+        let first = first.map(|(first, _)| first);
+        set_netboot(machine, first == Some(First::Network));
+        set_cd(machine, medium.filter(|_| first == Some(First::Cd)));
         let started = async {
             machine.power_on().await?;
             self.events = machine.qmp().map(|qmp| qmp.events());
@@ -202,7 +233,7 @@ impl Switch {
         let started = started.await;
         self.state.send_modify(|state| {
             state.on = started.is_ok();
-            state.network = after_a_start(state.network);
+            state.first = after_a_start(state.first);
         });
         started
     }
@@ -249,10 +280,11 @@ mod tests {
 
     #[test]
     fn an_override_once_is_gone_after_one_start() {
-        let left = |enabled| network("Pxe", enabled).map(after_a_start);
-        assert_eq!((left("Once"), left("Continuous")), (Ok(None), Ok(Some(Starts::Continuous))));
-        assert_eq!((left("Disabled"), network("Hdd", "Once")), (Ok(None), Ok(None)));
-        assert!(network("Cd", "Once").is_err());
+        let left = |enabled| first("Pxe", enabled).map(after_a_start);
+        assert_eq!((left("Once"), left("Continuous")), (Ok(None), Ok(Some((First::Network, Starts::Continuous)))));
+        assert_eq!((left("Disabled"), first("Hdd", "Once")), (Ok(None), Ok(None)));
+        assert_eq!(first("Cd", "Once"), Ok(Some((First::Cd, Starts::Once))));
+        assert!(first("BiosSetup", "Once").is_err() && first("Pxe", "Twice").is_err());
     }
 
     #[tokio::test]

@@ -97,9 +97,13 @@ async fn answer_one(mut stream: UnixStream, systems: &[System], log: &Log) -> st
     let word = |name: &str| question[name].as_str();
     let answer = match systems.iter().find(|system| Some(system.uuid()) == word("system")) {
         None => Err(format!("there is no system {}", question["system"])),
-        Some(system) => match (word("reset"), word("boot"), word("enabled")) {
+        Some(system) => match (word("reset"), word("boot"), word("enabled"), question.get("medium")) {
             (Some(reset), ..) => system.reset(reset),
-            (_, Some(target), Some(enabled)) => system.override_boot(target, enabled),
+            (_, Some(target), Some(enabled), _) => system.override_boot(target, enabled),
+            (.., Some(medium)) => {
+                system.insert(medium.as_str());
+                Ok(())
+            }
             _ => Ok(()),
         }
         .map(|()| system.read()),

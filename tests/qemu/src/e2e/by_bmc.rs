@@ -5,11 +5,13 @@
 mod documents;
 mod ipmi;
 mod lies;
+mod media;
 mod outages;
 mod provisions;
 
 pub(super) use ipmi::installs as over_ipmi;
 pub(super) use lies::{Lie, is_found_out};
+pub(super) use media::starts_a_machine as from_virtual_media;
 pub(super) use outages::end_well as outages_end_well;
 pub(super) use provisions::provisions;
 

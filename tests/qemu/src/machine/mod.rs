@@ -16,6 +16,7 @@ use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
 pub use chips::{BMC_ADDRESS, BMC_MAC, endorsement_key};
 pub use fault::{DiskErrors, DiskFault};
+pub(crate) use plug::set_cd;
 pub use plug::{plug_nic, put_first, set_netboot};
 pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, Extra, MachineBuilder, MachineSpec, Medium, NicSpec, Plug};
 

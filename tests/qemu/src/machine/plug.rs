@@ -1,11 +1,12 @@
 //! Disks and a port that are plugged into a machine, or out of it, while it runs; and what its firmware tries at the next start.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::arguments::PORT_SLOT;
-use super::{DiskBus, DiskSpec, Machine, NicSpec, Plug};
+use super::{DiskBus, DiskSpec, Machine, Medium, NicSpec, Plug};
 use crate::{DiskImage, LabError, Network, wait_event};
 
 impl Machine {
@@ -80,6 +81,11 @@ pub fn put_first(machine: &mut Machine, index: usize) {
 /// the network at all: one whose disk is empty would go on to it otherwise.
 pub fn set_netboot(machine: &mut Machine, netboot: bool) {
     machine.spec.netboot = netboot;
+}
+
+/// Puts a CD in, or takes it out, as seen from the next power-on. It is the first thing that the firmware starts.
+pub(crate) fn set_cd(machine: &mut Machine, file: Option<PathBuf>) {
+    machine.spec.medium = file.map(|file| (file, Medium::Cd));
 }
 
 /// Plugs one more virtio port into the slot of [`Extra::PortSlot`](super::Extra::PortSlot), and its cable into the network. It stays

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::power::{begin, cleared, end, note};
+use crate::power::{begin, cleared, end, gives, holds, note};
 
 const NETBOOT: Duration = Duration::from_secs(900);
 const RUN: Uuid = Uuid::from_u128(7);
+const MEDIUM: &str = "http://192.0.2.1/boot/landfall.iso";
 
 /// A computer, and what it answers to.
 struct Computer {
@@ -22,6 +23,8 @@ struct Computer {
     boots_by: Option<BootWay>,
     shuts_down: bool,
     set: Option<BootWay>,
+    ways: &'static [BootWay],
+    keeps_medium: bool,
     steps: Vec<Step>,
 }
 
@@ -39,13 +42,15 @@ impl Computer {
             boots_by: Some(BootWay::PxeOnce),
             shuts_down: true,
             set: None,
+            ways: &BootWay::ALL,
+            keeps_medium: false,
             steps: Vec::new(),
         }
     }
 
-    fn look(&self) -> Look {
-        let Self { wanted, connected, leased, last_heard, power, netboot, now, .. } = *self;
-        Look { wanted, connected, leased, last_heard, power, netboot, now }
+    fn look(&self) -> Look<'static> {
+        let Self { wanted, connected, leased, last_heard, power, ways, netboot, now, .. } = *self;
+        Look { wanted, connected, leased, last_heard, power, ways, netboot, now }
     }
 
     /// One step, as the engine makes it.
@@ -57,7 +62,13 @@ impl Computer {
             Step::End(outcome) => end(&mut self.status, outcome, self.now),
             Step::Shutdown if self.shuts_down => self.power = Some(PowerState::Off),
             Step::Off => self.power = Some(PowerState::Off),
-            Step::SetBoot(way) => self.set = Some(way),
+            Step::SetBoot(way) => {
+                if way == BootWay::VirtualMedia {
+                    gives(&mut self.status, MEDIUM);
+                    holds(&mut self.status, "/drive");
+                }
+                self.set = Some(way);
+            }
             Step::On => {
                 self.power = Some(PowerState::On);
                 let way = self.set.take().unwrap_or(BootWay::OwnOrder);
@@ -65,7 +76,7 @@ impl Computer {
                     (self.connected, self.wanted) = (true, Wanted::Nothing);
                 }
             }
-            Step::ClearBoot => cleared(&mut self.status),
+            Step::ClearBoot => cleared(&mut self.status, self.keeps_medium.then(|| "it is stuck".to_owned())),
             Step::Wait => self.now += Duration::from_secs(5),
             _ => {}
         }
@@ -176,6 +187,57 @@ fn a_lasting_boot_device_is_taken_back_whatever_happens() {
     assert_eq!((computer.made(&Step::ClearBoot), computer.status.every_start), (1, false));
     // A cancelled attempt says nothing of its way.
     assert!(computer.status.attempts.iter().all(|attempt| attempt.way == BootWay::PxeOnce));
+}
+
+#[test]
+fn a_medium_is_ejected_whatever_happens() {
+    // It starts from the medium, or does not, or its workflow is cancelled; the BMC ejects it, or does not.
+    for (boots_by, is_cancelled, keeps_medium, then) in [
+        (Some(BootWay::VirtualMedia), false, false, Step::Rest),
+        (Some(BootWay::VirtualMedia), false, true, Step::Rest),
+        (None, false, false, Step::Begin(RUN, BootWay::OwnOrder)),
+        (None, false, true, Step::Begin(RUN, BootWay::OwnOrder)),
+        (None, true, false, Step::Rest),
+    ] {
+        let mut computer = Computer { boots_by, keeps_medium, ..Computer::new(PowerState::Off) };
+        while computer.turn() != Step::SetBoot(BootWay::VirtualMedia) {}
+        assert_eq!(computer.status.medium.as_ref().map(|medium| medium.url.as_str()), Some(MEDIUM));
+        if is_cancelled {
+            computer.wanted = Wanted::Nothing;
+        }
+        computer.steps.clear();
+        computer.runs();
+        assert_eq!(computer.made(&Step::ClearBoot), 1, "{:?}", computer.steps);
+        let left = computer.status.medium.and_then(|medium| medium.not_ejected);
+        assert_eq!(left.is_some(), keeps_medium);
+        // Between the end of the attempt and whatever comes next.
+        let ejected = computer.steps.iter().position(|step| *step == Step::ClearBoot).unwrap();
+        assert!(matches!(computer.steps[ejected - 1], Step::End(_)), "{:?}", computer.steps);
+        assert_eq!(computer.steps[ejected + 1], then, "{:?}", computer.steps);
+    }
+}
+
+#[test]
+fn the_medium_of_a_lost_agent_is_ejected_at_once() {
+    let mut computer = Computer { boots_by: None, ..Computer::new(PowerState::Off) };
+    while computer.turn() != Step::SetBoot(BootWay::VirtualMedia) {}
+    while computer.turn() != Step::On {}
+    computer.now += Duration::from_secs(20);
+    (computer.last_heard, computer.leased) = (Some(computer.now), true);
+    assert_eq!(computer.turn(), Step::End(Outcome::Heard));
+    assert_eq!(computer.turn(), Step::ClearBoot);
+    assert_eq!(computer.turn(), Step::Wait, "its power is left alone");
+}
+
+#[test]
+fn only_the_stated_ways_are_tried_in_their_order() {
+    const WAYS: &[BootWay] = &[BootWay::VirtualMedia, BootWay::PxeOnce];
+    let mut computer = Computer { boots_by: None, ways: WAYS, ..Computer::new(PowerState::Off) };
+    // What worked once and is not stated any more does not count.
+    computer.status.worked = Some(BootWay::OwnOrder);
+    computer.runs();
+    assert_eq!(computer.status.attempts.iter().map(|attempt| attempt.way).collect::<Vec<_>>(), WAYS);
+    assert!(tried(&computer.status, WAYS, RUN).1 && !tried(&computer.status, &BootWay::ALL, RUN).1);
 }
 
 #[test]

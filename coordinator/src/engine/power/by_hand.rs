@@ -1,0 +1,67 @@
+//! A machine's power as a person asks for it.
+
+use std::time::Duration;
+
+use landfall_api::{PowerAction, PowerRequest, PowerState, Problem};
+use landfall_bmc::PowerChange;
+use landfall_machine::power::Contact;
+use tokio::time::{Instant, sleep};
+
+use super::driver::Driver;
+use super::request::{failed, is_as_asked, may_change};
+
+/// A person waits so long for a change of power to be read: some BMCs lag by 30 s.
+const SWITCHED: Duration = Duration::from_secs(35);
+/// Between readings meanwhile.
+const POLL: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// Does what a person asked for, and reads the power until it is so, or for a while.
+    pub(super) async fn perform(&mut self, request: PowerRequest) -> Result<Option<PowerState>, Problem> {
+        let changes: &[PowerChange] = match request.action {
+            PowerAction::Status => &[],
+            PowerAction::On => &[PowerChange::On],
+            PowerAction::Off => &[PowerChange::Off],
+            PowerAction::Shutdown => &[PowerChange::Shutdown],
+            PowerAction::Cycle => &[PowerChange::Off, PowerChange::On],
+        };
+        let mut power = self.reads().await?;
+        for (n, change) in changes.iter().enumerate() {
+            // Also where the request has waited, and a workflow has begun meanwhile.
+            let Some(found) = self.documents().await? else { break };
+            may_change(&found, request)?;
+            let Some(bmc) = self.connection.bmc() else { break };
+            if let Err(error) = bmc.change_power(*change).await {
+                self.connection.failed(&error).await?;
+                return Err(failed(&self.machine, &error.to_string()));
+            }
+            tracing::info!(machine = self.machine, ?change, "a person had the machine's power changed");
+            let until = Instant::now() + SWITCHED;
+            power = self.reads().await?;
+            while !is_as_asked(power, *change) && Instant::now() < until {
+                sleep(POLL).await;
+                power = self.reads().await?;
+            }
+            if !is_as_asked(power, *change) && n + 1 < changes.len() {
+                let why = format!("the power does not read off {} s after it was switched off", SWITCHED.as_secs());
+                return Err(failed(&self.machine, &why));
+            }
+        }
+        Ok(power)
+    }
+
+    /// The power, read now.
+    async fn reads(&mut self) -> Result<Option<PowerState>, Problem> {
+        let Some(found) = self.documents().await? else { return Ok(None) };
+        self.read = Some(Instant::now());
+        match self.connection.read(&found).await? {
+            Contact::Reads(power) => Ok(power),
+            Contact::Silent(why)
+            | Contact::Untrusted(why)
+            | Contact::Refused(why)
+            | Contact::Forbidden(why)
+            | Contact::Invalid(why)
+            | Contact::NoAccount(why) => Err(failed(&self.machine, &why)),
+        }
+    }
+}
