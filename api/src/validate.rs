@@ -39,6 +39,12 @@ impl Document {
         if issues.is_empty() { Ok(()) } else { Err(one_problem(issues)) }
     }
 
+    /// What [`Document::validate`] finds, each fault a problem of its own: for programs that show the place of each. The subject is
+    /// the field's path, such as `spec.identity.macs[0]`. Empty if the document is valid.
+    pub fn faults(&self) -> Vec<Problem> {
+        self.issues().into_iter().map(Issue::into_problem).collect()
+    }
+
     pub(crate) fn issues(&self) -> Vec<Issue> {
         let mut issues = Vec::new();
         metadata(self.metadata(), &mut issues);

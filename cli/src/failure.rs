@@ -20,6 +20,9 @@ pub(crate) enum Failure {
     /// Documents are invalid, and nothing was meant to be applied.
     #[error("{} problems", .0.len())]
     Invalid(Vec<Problem>),
+    /// Files are invalid; no document was written.
+    #[error("{} problems", .0.len())]
+    NotImported(Vec<Problem>),
     /// No answer.
     #[error("{what}")]
     Unreachable { what: String, causes: Vec<String>, hint: String },
@@ -86,7 +89,7 @@ impl Failure {
                 ErrorCode::Internal | ErrorCode::StoreUnavailable | ErrorCode::Timeout => 1,
                 _ => 4,
             },
-            Self::Refused(_) | Self::Invalid(_) => 4,
+            Self::Refused(_) | Self::Invalid(_) | Self::NotImported(_) => 4,
             Self::Unreachable { .. } => 5,
             Self::Usage(_) => 2,
             Self::TimedOut { .. } => 6,
@@ -125,9 +128,13 @@ impl Failure {
     pub(crate) fn print(&self) {
         let error = output::paint_stderr("error:", output::RED);
         self.parts().iter().for_each(|part| output::text_to_stderr(&part.text(error.clone())));
-        if let Self::Refused(problems) | Self::Invalid(problems) = self {
+        if let Self::Refused(problems) | Self::Invalid(problems) | Self::NotImported(problems) = self {
             let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
-            let end = if matches!(self, Self::Refused(_)) { "; nothing was applied" } else { "" };
+            let end = match self {
+                Self::Refused(_) => "; nothing was applied",
+                Self::NotImported(_) => "; no document was written",
+                _ => "",
+            };
             output::to_stderr(&format!("{count} problem{s}{end}"));
         }
     }
@@ -136,7 +143,9 @@ impl Failure {
         let parts = |what: &str, causes, hint| Parts { what: what.to_owned(), at: "", causes, hint };
         match self {
             Self::Problem(problem) => vec![Parts::of(problem)],
-            Self::Refused(problems) | Self::Invalid(problems) => problems.iter().map(Parts::of).collect(),
+            Self::Refused(problems) | Self::Invalid(problems) | Self::NotImported(problems) => {
+                problems.iter().map(Parts::of).collect()
+            }
             Self::Unreachable { what, causes, hint } => vec![parts(what, causes, hint)],
             Self::Usage(what) => vec![parts(what, &[], "see landfall --help for all commands")],
             Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],

@@ -82,16 +82,24 @@ fn find(path: &Path, recursive: bool, depth: usize, files: &mut Vec<PathBuf>) ->
 /// # Errors
 /// [`Failure::Local`]: it cannot be read, or is not UTF-8.
 pub(crate) fn content(path: &Path) -> Result<String, Failure> {
+    let utf8 = |error| Failure::local(format!("cannot read {}", path.display()), error, "save it as UTF-8");
+    String::from_utf8(bytes(path, MAX_FILE_BYTES)?).map_err(|error| utf8(error.utf8_error()))
+}
+
+/// A file's bytes, or those of standard input: at most one more than `limit`, so that a longer file is refused and not cut.
+///
+/// # Errors
+/// [`Failure::Local`]: it cannot be read.
+pub(crate) fn bytes(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
     let failed = |error: io::Error| Failure::local(format!("cannot read {}", path.display()), error, "");
     let mut reader: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
         Box::new(fs::File::open(path).map_err(failed)?)
     };
-    let mut text = String::new();
-    // One byte over the limit, so that a longer file is refused and not cut.
-    reader.by_ref().take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    let mut content = Vec::new();
+    reader.by_ref().take(limit as u64 + 1).read_to_end(&mut content).map_err(failed)?;
+    Ok(content)
 }
 
 /// Two documents of one name, or two machines with one address.

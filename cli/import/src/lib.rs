@@ -1,10 +1,11 @@
 //! Files of other installers as documents of Landfall: Tinkerbell's Hardware, Template and Workflow, and curtin's
-//! configuration.
+//! configuration; and tables of machines with their BMCs.
 //!
 //! Pure: text in, documents and findings out. Nothing is left out silently: a field that no code reads becomes a finding
 //! (`fields`), and where Landfall needs what the file does not say, the document gets a placeholder (`todo`) which
 //! `landfall template validate` refuses.
 
+mod bmc;
 mod bootloader;
 mod content;
 mod curtin;
@@ -16,6 +17,7 @@ mod tinkerbell;
 mod todo;
 mod yaml;
 
+pub use bmc::{CsvFile, MAX_CSV_BYTES, bmc};
 pub use curtin::curtin;
 pub use report::{Finding, Level, Tally};
 pub use tinkerbell::tinkerbell;

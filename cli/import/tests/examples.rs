@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use landfall_api::Document;
 use landfall_golden as golden;
-use landfall_import::{File, Import, Level};
+use landfall_import::{CsvFile, File, Import, Level};
 
 fn examples(kind: &str) -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples").join(kind);
@@ -18,7 +18,12 @@ fn examples(kind: &str) -> Vec<(String, String)> {
 
 fn imported(kind: &str, name: &str, text: &str) -> Import {
     let file = File { name, text };
-    if kind == "curtin" { landfall_import::curtin(&file) } else { landfall_import::tinkerbell(&[file]) }.unwrap()
+    match kind {
+        "curtin" => landfall_import::curtin(&file),
+        "bmc" => landfall_import::bmc(&[CsvFile { name, content: text.as_bytes() }], Some("bmc")),
+        _ => landfall_import::tinkerbell(&[file]),
+    }
+    .unwrap()
 }
 
 /// What `landfall template validate` says of the documents.
@@ -39,7 +44,7 @@ fn checked(kind: &str) {
         }
         said.extend(import.commands.iter().map(|command| format!("next: {command}\n")));
         said.extend(refusals.iter().map(|refusal| format!("refused: {refusal}\n")));
-        let stem = name.trim_end_matches(".yaml");
+        let stem = name.split('.').next().unwrap();
         golden::same(&format!("import/{kind}/{stem}.yaml"), &import.to_yaml());
         golden::same(&format!("import/{kind}/{stem}.txt"), &said);
         if import.is_complete() {
@@ -69,8 +74,13 @@ fn curtins_examples_become_the_recorded_documents() {
 }
 
 #[test]
+fn tables_of_machines_become_the_recorded_documents() {
+    checked("bmc");
+}
+
+#[test]
 fn no_password_of_a_file_reaches_documents_or_findings() {
-    for kind in ["tinkerbell", "curtin"] {
+    for kind in ["tinkerbell", "curtin", "bmc"] {
         for (name, text) in examples(kind) {
             let import = imported(kind, &name, &text);
             let all = format!("{import:?}");

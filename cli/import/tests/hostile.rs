@@ -2,14 +2,15 @@
 
 use std::{fs, path::PathBuf};
 
-use landfall_import::File;
+use landfall_import::{CsvFile, File};
 
 /// Damaged copies of each example.
 const COPIES: u32 = 150;
-/// What is put into a text; YAML, Go's templates and our own expressions have a meaning for these.
-const PIECES: [&str; 24] = [
+/// What is put into a text; YAML, CSV, Go's templates and our own expressions have a meaning for these.
+const PIECES: [&str; 26] = [
     "{{", "}}", "{{ index .Hardware.Disks 99999999999999999999 }}", "{%", ":", "- ", "\n", "  ", "[", "]", "{", "}",
-    "|", "&a ", "*a", "null", "-1", "18446744073709551615", "\u{e000}0\u{e001}", "ö", "\"", "'", "/dev/", "$X",
+    "|", "&a ", "*a", "null", "-1", "18446744073709551615", "\u{e000}0\u{e001}", "ö", "\"", "'", "/dev/", "$X", ",",
+    ";",
 ];
 
 /// A generator of a fixed sequence (Steele and Vigna's splitmix64).
@@ -58,7 +59,7 @@ impl Random {
 fn no_damaged_example_makes_the_import_panic() {
     let mut random = Random(11);
     let (mut taken, mut refused) = (0, 0);
-    for kind in ["tinkerbell", "curtin"] {
+    for kind in ["tinkerbell", "curtin", "bmc"] {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples").join(kind);
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -67,10 +68,12 @@ fn no_damaged_example_makes_the_import_panic() {
             for _ in 0..COPIES {
                 let text = random.damaged(&text);
                 let file = File { name: "f.yaml", text: &text };
-                let result = if kind == "curtin" {
-                    landfall_import::curtin(&file)
-                } else {
-                    landfall_import::tinkerbell(&[file])
+                let result = match kind {
+                    "curtin" => landfall_import::curtin(&file),
+                    "bmc" => {
+                        landfall_import::bmc(&[CsvFile { name: file.name, content: text.as_bytes() }], Some("bmc"))
+                    }
+                    _ => landfall_import::tinkerbell(&[file]),
                 };
                 match result {
                     Ok(import) => {

@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Provision(Provision),
     /// Check templates, and show the list that one makes for a machine.
     Template(TemplateArgs),
-    /// Turn files of Tinkerbell or curtin into documents.
+    /// Turn files of Tinkerbell or curtin, or a table of machines and their BMCs, into documents.
     Import(Import),
     /// Clear what an install left on a machine, and make it available again.
     Deprovision(Deprovision),

@@ -1,10 +1,11 @@
-//! `landfall import`: files of other installers as documents. landfall-import does the work.
+//! `landfall import`: files of other installers, and tables of machines, as documents. landfall-import does the work.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use landfall_import::{File, Import, Level};
+use landfall_api::{MAX_FILE_BYTES, Problem};
+use landfall_import::{CsvFile, File, Import, Level, MAX_CSV_BYTES};
 
 use crate::args::ImportFrom;
 use crate::failure::Failure;
@@ -13,24 +14,52 @@ use crate::table::Columns;
 use crate::{args, files, output};
 
 pub(crate) fn run(args: &args::Import, out: &mut Out) -> Result<(), Failure> {
-    let (paths, to) = match &args.from {
-        ImportFrom::Tinkerbell { files, to } => (files.as_slice(), to),
-        ImportFrom::Curtin { file, to } => (std::slice::from_ref(file), to),
+    let (import, to) = match &args.from {
+        ImportFrom::Tinkerbell { files, to } => (imported(files, landfall_import::tinkerbell)?, to),
+        ImportFrom::Curtin { file, to } => {
+            let curtin =
+                |files: &[File<'_>]| files.first().map_or_else(|| Ok(Import::default()), landfall_import::curtin);
+            (imported(std::slice::from_ref(file), curtin)?, to)
+        }
+        ImportFrom::Bmc { files, credentials, to } => (tables(files, credentials.as_deref())?, to),
     };
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let texts = paths.iter().map(|path| files::content(path)).collect::<Result<Vec<_>, _>>()?;
-    let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
-    let import = match (&args.from, files.as_slice()) {
-        (ImportFrom::Curtin { .. }, [file]) => landfall_import::curtin(file),
-        _ => landfall_import::tinkerbell(&files),
-    };
-    let import = import.map_err(Failure::Invalid)?;
     match &to.output {
         Some(folder) => write(&import, folder, out)?,
-        None => out.value(import.to_yaml().trim_end())?,
+        None => {
+            let text = import.to_yaml();
+            out.value(text.trim_end())?;
+            if text.len() > MAX_FILE_BYTES {
+                output::to_stderr(
+                    "note: landfall apply reads no file of that length; use --output, and apply the directory",
+                );
+            }
+        }
     }
     report(&import, out);
     if import.is_complete() { Ok(()) } else { Err(Failure::Incomplete) }
+}
+
+/// Of files of YAML.
+fn imported(
+    paths: &[PathBuf], import: impl Fn(&[File<'_>]) -> Result<Import, Vec<Problem>>,
+) -> Result<Import, Failure> {
+    let names = shown(paths);
+    let texts = paths.iter().map(|path| files::content(path)).collect::<Result<Vec<_>, _>>()?;
+    let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
+    import(&files).map_err(Failure::NotImported)
+}
+
+/// Of files of CSV.
+fn tables(paths: &[PathBuf], credentials: Option<&str>) -> Result<Import, Failure> {
+    let names = shown(paths);
+    let contents = paths.iter().map(|path| files::bytes(path, MAX_CSV_BYTES)).collect::<Result<Vec<_>, _>>()?;
+    let files: Vec<CsvFile<'_>> =
+        names.iter().zip(&contents).map(|(name, content)| CsvFile { name, content }).collect();
+    landfall_import::bmc(&files, credentials).map_err(Failure::NotImported)
+}
+
+fn shown(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// Each document as a file.
