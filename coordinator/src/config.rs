@@ -134,6 +134,8 @@ pub struct Limits {
     pub netboot_deadline: DurationSpec,
     /// How many installs run at once; the others wait in the order of their requests. Default 16.
     pub parallel_installs: u32,
+    /// Between two machines that are switched on through their BMCs: all at once may be more than a rack's fuse bears. Default 1 s.
+    pub power_on_interval: DurationSpec,
 }
 
 impl Default for Limits {
@@ -146,6 +148,7 @@ impl Default for Limits {
             phone_home_deadline: DurationSpec::from_secs(900),
             netboot_deadline: DurationSpec::from_secs(900),
             parallel_installs: 16,
+            power_on_interval: DurationSpec::from_secs(1),
         }
     }
 }

@@ -10,6 +10,7 @@ mod redfish;
 mod tls;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::{BmcProtocol, BmcSpec, BmcSystem, PowerState};
 
 pub use error::BmcError;
@@ -126,6 +127,13 @@ pub trait Bmc: Send + Sync {
     /// # Errors
     /// [`BmcError`].
     async fn change_power(&mut self, change: PowerChange) -> Result<(), BmcError>;
+
+    /// What the BMC says of a computer that was switched on `since` then and did not come: how far its firmware got, and the newest
+    /// entries of its event log, a line each. Nothing where it does not say.
+    ///
+    /// # Errors
+    /// [`BmcError`], if the computer's own resource cannot be read.
+    async fn signs(&mut self, since: Timestamp, now: Timestamp) -> Result<Vec<String>, BmcError>;
 
     /// Ends the session. A BMC has few, and an open one counts for half an hour.
     async fn close(&mut self);

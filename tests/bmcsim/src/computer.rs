@@ -30,6 +30,10 @@ pub struct Computer {
     pub enabled: String,
     /// `BootSourceOverrideMode`.
     pub mode: String,
+    /// How far its firmware got (`BootProgress`).
+    pub progress: Option<String>,
+    /// The BMC's event log: when, by its clock, how severe, and what.
+    pub log: Vec<[String; 3]>,
     /// A medium is in its virtual CD drive.
     pub has_medium: bool,
     /// Every start so far.
@@ -51,6 +55,8 @@ impl Default for Computer {
             target: "None".into(),
             enabled: "Disabled".into(),
             mode: "UEFI".into(),
+            progress: None,
+            log: Vec::new(),
             has_medium: false,
             starts: Vec::new(),
             shutdowns: 0,

@@ -118,6 +118,8 @@ pub struct Quirks {
     pub refuses_shutdown: bool,
     /// It reports that it switches on, and does not.
     pub stays_off: bool,
+    /// What its clock shows; absent: the time.
+    pub clock: Option<&'static str>,
     /// Where virtual drives are.
     pub media_at: MediaAt,
     /// Whatever is read of them is answered with 503.

@@ -97,9 +97,19 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
             Json(json!({"Members": [{"@odata.id": "/redfish/v1/Managers/1"}]})).into_response()
         }
         ("GET", "/redfish/v1/Managers/1") => {
-            let mut manager = json!({"FirmwareVersion": "1.2"});
+            let mut manager = json!({"FirmwareVersion": "1.2", "DateTime": quirks.clock});
             media::link(state, path, &mut manager);
             Json(manager).into_response()
+        }
+        ("GET", "/redfish/v1/Systems/1/LogServices") => {
+            Json(json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1/LogServices/SEL"}]})).into_response()
+        }
+        ("GET", "/redfish/v1/Systems/1/LogServices/SEL") => {
+            Json(json!({"Entries": {"@odata.id": "/redfish/v1/Systems/1/LogServices/SEL/Entries"}})).into_response()
+        }
+        ("GET", "/redfish/v1/Systems/1/LogServices/SEL/Entries") => {
+            let entry = |[created, severity, message]: &[String; 3]| json!({"Created": created, "Severity": severity, "Message": message});
+            Json(json!({"Members": state.computer.log.iter().map(entry).collect::<Vec<_>>()})).into_response()
         }
         _ => error(StatusCode::NOT_FOUND, "ResourceMissingAtURI", "not here"),
     }
@@ -143,6 +153,8 @@ fn system(state: &State) -> Value {
         "PowerState": if state.computer.is_on { "On" } else { "Off" },
         "Links": {"ManagedBy": [{"@odata.id": "/redfish/v1/Managers/1"}]},
         "EthernetInterfaces": {"@odata.id": "/redfish/v1/Systems/1/EthernetInterfaces"},
+        "LogServices": {"@odata.id": "/redfish/v1/Systems/1/LogServices"},
+        "BootProgress": {"LastState": state.computer.progress},
         "Actions": {"#ComputerSystem.Reset": {"target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"}},
     });
     media::link(state, "/redfish/v1/Systems/1", &mut system);

@@ -5,12 +5,14 @@ mod client;
 mod field;
 mod media;
 mod reset;
+mod signs;
 mod slot;
 mod system;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::{BmcSpec, BmcSystem, PowerState};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -30,6 +32,10 @@ const READ_BACK: u32 = 5;
 const READ_BACK_EVERY: Duration = Duration::from_secs(1);
 /// For the parts of an inventory; what takes longer stays empty.
 const INVENTORY: Duration = Duration::from_secs(120);
+/// For reading logs; what takes longer is left out.
+const LOGS: Duration = Duration::from_secs(30);
+/// Logs that are read, of the system and of its manager each.
+const MAX_LOGS: usize = 4;
 
 /// A computer's system, through its BMC.
 pub(crate) struct Redfish {
@@ -194,6 +200,26 @@ impl Bmc for Redfish {
             Err(BmcError::Failed { .. }) if reset::is_done(self.power().await?, change) => Ok(()),
             outcome => outcome,
         }
+    }
+
+    async fn signs(&mut self, since: Timestamp, now: Timestamp) -> Result<Vec<String>, BmcError> {
+        let until = Instant::now() + LOGS;
+        let system = self.read().await?.body;
+        let manager = match links(&system, &["Links", "ManagedBy"], 1).first() {
+            Some(path) => self.part(path).await?,
+            None => Value::Null,
+        };
+        let ahead = signs::ahead(&manager, now);
+        let mut entries = Vec::new();
+        for services in [&system, &manager].into_iter().filter_map(|of| link(of, &["LogServices"])) {
+            for path in members(&self.part(&services).await?, MAX_LOGS) {
+                let Some(log) = link(&self.part(&path).await?, &["Entries"]) else { continue };
+                if Instant::now() < until {
+                    entries.extend(signs::entries(&self.part(&log).await?, since, ahead));
+                }
+            }
+        }
+        Ok(signs::progress(&system).into_iter().chain(signs::newest(entries)).collect())
     }
 
     async fn close(&mut self) {

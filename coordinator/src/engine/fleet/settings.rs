@@ -32,6 +32,8 @@ pub struct Settings {
     pub arm64_medium_url: Option<String>,
     /// How many installs run at once; at least 1.
     pub parallel_installs: usize,
+    /// Between two machines that are switched on.
+    pub power_on_interval: Duration,
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
     /// What actions need that the agent cannot perform itself.
@@ -54,6 +56,7 @@ impl Settings {
             arm64_medium_url: (config.boot.arm64.iso.as_ref())
                 .map(|_| format!("{}/boot/landfall-arm64.iso", config.http_url())),
             parallel_installs: config.limits.parallel_installs as usize,
+            power_on_interval: config.limits.power_on_interval.get(),
             discovery: config.discovery.clone(),
             tools,
         }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use landfall_api::{PowerAction, PowerRequest, PowerState, Problem};
 use landfall_bmc::PowerChange;
 use landfall_machine::power::Contact;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::driver::Driver;
-use super::request::{failed, is_as_asked, may_change};
+use super::request::{busy, failed, is_as_asked, may_change};
 
 /// A person waits so long for a change of power to be read: some BMCs lag by 30 s.
 const SWITCHED: Duration = Duration::from_secs(35);
+/// A person waits so long for the machine's turn to be switched on: with the change of power it is less than the person's limit.
+const TURN: Duration = Duration::from_secs(10);
 /// Between readings meanwhile.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -30,6 +32,14 @@ impl Driver {
             // Also where the request has waited, and a workflow has begun meanwhile.
             let Some(found) = self.documents().await? else { break };
             may_change(&found, request)?;
+            if *change == PowerChange::On {
+                let until = self.shared.starts.until_turn();
+                if until > TURN {
+                    let why = format!("others are switched on before it, for {} s", until.as_secs());
+                    return Err(busy(&self.machine, &why));
+                }
+                sleep_until(self.shared.starts.take_turn(self.shared.fleet.settings().power_on_interval)).await;
+            }
             let Some(bmc) = self.connection.bmc() else { break };
             if let Err(error) = bmc.change_power(*change).await {
                 self.connection.failed(&error).await?;

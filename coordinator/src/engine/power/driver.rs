@@ -41,6 +41,8 @@ pub(in crate::engine) struct Driver {
     pub(super) read: Option<Instant>,
     /// Looks that failed one after the other.
     failures: u32,
+    /// When the machine may be switched on, once that is what comes next.
+    pub(super) turn: Option<Instant>,
     /// The medium that this BMC holds, as its status has it.
     pub(super) medium: Option<BootMedium>,
 }
@@ -49,7 +51,7 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>, machine: String, spec: Arc<BmcSpec>, noted: Arc<Mutex<Noted>>) -> Self {
         let connection = Connection::new(shared.clone(), machine.clone(), spec, noted.clone());
         let place = shared.starts.place();
-        Self { shared, machine, noted, connection, place, read: None, failures: 0, medium: None }
+        Self { shared, machine, noted, connection, place, read: None, failures: 0, turn: None, medium: None }
     }
 
     /// Looks again and again, until `stop`.
@@ -80,6 +82,7 @@ impl Driver {
                 },
             }
         }
+        self.shared.known.forget(&self.machine);
         self.leave().await;
         if timeout(CLOSE, self.connection.close()).await.is_err() {
             tracing::debug!(machine = self.machine, "the BMC's session stays open until the BMC ends it");
@@ -176,7 +179,11 @@ impl Driver {
 
     fn next(&self, found: &Documents) -> Step {
         let status = found.bmc();
-        let ways = found.machine.spec.bmc.as_ref().map(BmcSpec::ways).unwrap_or_default();
+        let spec = found.machine.spec.bmc.as_ref();
+        let mut ways = spec.map(BmcSpec::ways).unwrap_or_default();
+        if spec.is_some_and(|spec| spec.ways.is_empty()) {
+            self.shared.known.order(&status, &mut ways);
+        }
         let look = Look {
             wanted: found.wanted(),
             connected: found.connected,
@@ -194,6 +201,7 @@ impl Driver {
     async fn step(&mut self, found: &Documents) -> Result<Option<Duration>, Problem> {
         let status = found.bmc();
         if status.address.as_ref() == Some(self.connection.address()) {
+            self.shared.known.note(&self.machine, &status);
             self.medium = status.medium;
         }
         match self.next(found) {
@@ -220,6 +228,7 @@ impl Driver {
                 }
                 tracing::info!(machine = self.machine, %way, "the machine is to netboot");
                 let now = self.shared.fleet.now();
+                self.turn = None;
                 self.connection.change(|machine| power::begin(power::status_of(machine), workflow, way, now)).await?;
                 // Before the power of a machine that runs is cut for nothing.
                 if let Err(why) = self.medium_for(found, way) {
@@ -228,6 +237,10 @@ impl Driver {
                 Ok(None)
             }
             Step::End(outcome) => {
+                let outcome = match outcome {
+                    Outcome::Failed(why) => Outcome::Failed(self.with_signs(why, found).await?),
+                    outcome => outcome,
+                };
                 self.end(outcome).await?;
                 Ok(None)
             }

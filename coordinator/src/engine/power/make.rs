@@ -5,6 +5,7 @@ use std::time::Duration;
 use landfall_api::{BootWay, Machine, Problem};
 use landfall_bmc::BmcError;
 use landfall_machine::power::{self, Outcome, Step};
+use tokio::time::Instant;
 
 use super::boot::{self, Made, medium_of};
 use super::documents::Documents;
@@ -15,6 +16,20 @@ impl Driver {
     pub(super) fn medium_for(&self, found: &Documents, way: BootWay) -> Result<Option<String>, String> {
         let is_from_it = way == BootWay::VirtualMedia;
         is_from_it.then(|| medium_of(&found.machine, &self.shared.fleet.settings())).transpose()
+    }
+
+    /// Why a machine did not come, with what its BMC says of it.
+    pub(super) async fn with_signs(&mut self, why: String, found: &Documents) -> Result<String, Problem> {
+        let on_at = found.bmc().attempts.last().and_then(|attempt| attempt.on_at);
+        let (Some(since), Some(bmc)) = (on_at, self.connection.bmc()) else { return Ok(why) };
+        match bmc.signs(since, self.shared.fleet.now()).await {
+            Ok(signs) if signs.is_empty() => Ok(why),
+            Ok(signs) => Ok(format!("{why}; its BMC says: {}", signs.join("; "))),
+            Err(error) => {
+                self.connection.failed(&error).await?;
+                Ok(why)
+            }
+        }
     }
 
     /// Has the BMC make a step.
@@ -30,6 +45,15 @@ impl Driver {
                 return Ok(None);
             }
         };
+        if *step == Step::On {
+            let apart = self.shared.fleet.settings().power_on_interval;
+            let turn = *self.turn.get_or_insert_with(|| self.shared.starts.take_turn(apart));
+            let left = turn.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return Ok(Some(left));
+            }
+            self.turn = None;
+        }
         if let Some(url) = &medium {
             self.connection.change(|machine| power::gives(power::status_of(machine), url)).await?;
         }

@@ -5,6 +5,7 @@ mod by_hand;
 mod connection;
 mod documents;
 mod driver;
+mod known;
 mod leave;
 mod logins;
 mod make;
@@ -25,6 +26,7 @@ use super::fleet::Fleet;
 use super::secrets::Vault;
 use super::steps::Steps;
 pub(in crate::engine) use driver::Driver;
+use known::Known;
 use logins::Logins;
 pub(in crate::engine) use logins::Version;
 use request::Asked;
@@ -42,6 +44,7 @@ pub(in crate::engine) struct Shared {
     vault: Arc<Vault>,
     logins: Logins,
     starts: Arc<Starts>,
+    known: Known,
 }
 
 /// A machine's task, as its keeper sees it.
@@ -79,7 +82,8 @@ pub struct Power {
 
 impl Power {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>) -> Self {
-        let shared = Shared { fleet, steps, vault, logins: Logins::default(), starts: Arc::default() };
+        let shared =
+            Shared { fleet, steps, vault, logins: Logins::default(), starts: Arc::default(), known: Known::default() };
         Self { shared: Arc::new(shared), lines: Mutex::default() }
     }
 

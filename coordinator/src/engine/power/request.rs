@@ -64,6 +64,13 @@ pub(super) fn may_change(found: &Documents, request: PowerRequest) -> Result<(),
     Ok(())
 }
 
+/// The machine cannot be switched on now.
+pub(super) fn busy(machine: &str, why: &str) -> Problem {
+    Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" cannot be switched on yet: {why}"))
+        .at(format!("Machine/{machine}"))
+        .hint("ask again then; limits.power_on_interval is the time between two machines")
+}
+
 /// The machine's BMC did not do it.
 pub(super) fn failed(machine: &str, why: &str) -> Problem {
     Problem::new(ErrorCode::SourceUnreachable, format!("the BMC of machine \"{machine}\" cannot be used: {why}"))

@@ -1,14 +1,20 @@
-//! How many machines are being started: as many as may be installed at once, since each that comes is.
+//! How many machines are being started, as many as may be installed at once, since each that comes is; and how far apart they are
+//! switched on.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The tasks that start a machine.
 #[derive(Default)]
 pub(super) struct Starts {
     under_way: Mutex<HashSet<u64>>,
     next: AtomicU64,
+    /// When the next one may be switched on.
+    next_on: Mutex<Option<Instant>>,
 }
 
 /// A task's place, which it may have or not; it has none once it is dropped.
@@ -22,6 +28,21 @@ impl Starts {
     /// For one more task.
     pub(super) fn place(self: &Arc<Self>) -> Place {
         Place { starts: self.clone(), task: self.next.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// How long the next turn to switch a machine on is away.
+    pub(super) fn until_turn(&self) -> Duration {
+        let next = *self.next_on.lock().unwrap_or_else(PoisonError::into_inner);
+        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Takes the next turn to switch a machine on; the one after it is `apart`. When it is.
+    pub(super) fn take_turn(&self, apart: Duration) -> Instant {
+        let mut next = self.next_on.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let turn = next.map_or(now, |next| next.max(now));
+        *next = Some(turn + apart);
+        turn
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashSet<u64>> {
@@ -56,5 +77,21 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn machines_are_switched_on_one_after_the_other() {
+        let (starts, begun, apart) = (Starts::default(), Instant::now(), Duration::from_secs(2));
+        let turns: Vec<_> = (0..3).map(|_| (starts.take_turn(apart) - begun).as_secs()).collect();
+        assert_eq!((turns, starts.until_turn().as_secs()), (vec![0, 2, 4], 6));
+        // Turns that were not used are not made up for.
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!((starts.until_turn(), (starts.take_turn(apart) - begun).as_secs()), (Duration::ZERO, 60));
+        assert_eq!((starts.take_turn(Duration::ZERO) - begun).as_secs(), 62);
     }
 }

@@ -217,6 +217,53 @@ async fn a_machine_starts_from_virtual_media_which_is_ejected() {
 }
 
 #[tokio::test]
+async fn a_machine_that_does_not_come_has_its_bmcs_reasons() {
+    let sim = BmcSim::start(Quirks { clock: Some("1970-01-02T00:00:00Z"), ..Quirks::default() }).await;
+    let world = world_with_ways(&sim, &[BootWay::PxeOnce]).await;
+    world.provision(false).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    sim.change(|state| {
+        state.computer.progress = Some("MemoryInitializationStarted".into());
+        let entry = |at: &str, severity: &str, what: &str| [at, severity, what].map(str::to_owned);
+        state.computer.log = vec![
+            entry("1970-01-01T00:00:00Z", "Critical", "of long ago"),
+            entry("1970-01-01T23:59:00Z", "Critical", "DIMM A1 is defective"),
+        ];
+    });
+    looks(&world, &mut driver, 400).await;
+    let tried = attempts(&world).await;
+    let why = tried[0].1.as_ref().unwrap();
+    let says = "no agent was heard within 15 min of power-on; its BMC says: the firmware reached \
+        MemoryInitializationStarted; Critical: DIMM A1 is defective";
+    assert_eq!(why, says);
+}
+
+#[tokio::test]
+async fn what_led_one_machine_is_tried_first_on_its_like() {
+    let sims = [
+        BmcSim::start(Quirks { ignores_once: true, ..Quirks::default() }).await,
+        BmcSim::start(Quirks::default()).await,
+    ];
+    let world = world(&sims[0], PASSWORD).await;
+    world.provision(false).await.unwrap();
+    let mut first = driver(&world, "m1");
+    while sims[0].seen().computer.starts.last().is_none_or(|start| start.from != "Pxe") {
+        let again = first.look().await.unwrap();
+        world.later(i64::try_from(again.as_secs()).unwrap());
+    }
+    world.enroll(b"key").await.unwrap();
+    let _agent = world.connect(hello("b1", "D1", vec![])).await;
+    looks(&world, &mut first, 5).await;
+    world.apply(with_bmc("m2", "52:54:00:00:00:02", &sims[1])).await.unwrap();
+    let mut second = driver(&world, "m2");
+    world.engine.requests().provision("m2", "os", BTreeMap::new(), world.ann(false), None).await.unwrap();
+    looks(&world, &mut second, 5).await;
+    let bmc = world.store.machine("m2").await.unwrap().unwrap().status.as_ref().unwrap().bmc.clone().unwrap();
+    assert_eq!(bmc.attempts[0].way, BootWay::PxeContinuous);
+}
+
+#[tokio::test]
 async fn a_bmc_that_cannot_eject_holds_up_nothing() {
     let sim = BmcSim::start(Quirks::default()).await;
     let works = BmcSim::start(Quirks::default()).await;

@@ -105,6 +105,7 @@ impl World {
             medium_url: Some("http://10.77.0.1:7480/boot/landfall.iso".into()),
             arm64_medium_url: None,
             parallel_installs,
+            power_on_interval: Duration::ZERO,
             discovery,
             tools: crate::tools_layer::ToolsLayers::default(),
         };
