@@ -36,6 +36,7 @@ mod openapi;
 mod parameter;
 mod pin;
 mod pool;
+mod power;
 mod preview;
 mod readable;
 mod receipt;
@@ -105,6 +106,7 @@ pub use pool::{
     POOL_MEMBERS_SHOWN, Pool, PoolClaim, PoolInstall, PoolMember, PoolMemberState, PoolRelease, PoolReleased, PoolSpec,
     PoolStatus,
 };
+pub use power::{PowerSpec, WakeOnLan};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use readable::readable_bytes;
 pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};

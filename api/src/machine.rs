@@ -9,8 +9,8 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 use crate::{
-    Authority, BmcSpec, BmcStatus, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange,
-    HealthReport, MacAddr, MachineFacts, NetworkInterface, Object, PoolClaim, ProofKind, Shared, WipeReport,
+    Authority, BmcSpec, BmcStatus, BootWay, Condition, DiskId, DiskReceipt, DurationSpec, EnrolmentStatus, FactChange,
+    HealthReport, MacAddr, MachineFacts, NetworkInterface, Object, PoolClaim, PowerSpec, ProofKind, Shared, WipeReport,
 };
 
 /// A machine document.
@@ -39,8 +39,31 @@ pub struct MachineSpec {
     /// Addresses that the coordinator's DHCP server (`dhcp.mode = "full"`) gives to ports of this machine and to no other host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation>,
-    /// Its BMC, through which the coordinator switches it on and has it netboot. Without one a person does.
+    /// Its BMC, through which the coordinator switches it on and has it netboot.
     pub bmc: Option<BmcSpec>,
+    /// How a machine without a BMC is switched on. Without either a person does it.
+    pub power: Option<PowerSpec>,
+}
+
+impl MachineSpec {
+    /// The ways to have the machine start its agent that the coordinator may try, in their order; none where a person starts it.
+    pub fn ways(&self) -> Vec<BootWay> {
+        match (&self.bmc, &self.power) {
+            (Some(bmc), _) => bmc.ways(),
+            (None, Some(PowerSpec::WakeOnLan(_))) => vec![BootWay::OwnOrder],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Whether the coordinator can read the machine's power.
+    pub const fn reads_power(&self) -> bool {
+        self.bmc.is_some()
+    }
+
+    /// Whether the ways are those of the machine's own list.
+    pub fn states_ways(&self) -> bool {
+        self.bmc.as_ref().is_some_and(|bmc: &BmcSpec| !bmc.ways.is_empty())
+    }
 }
 
 /// An address for a port.

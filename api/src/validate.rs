@@ -15,7 +15,8 @@ use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
     Action, BmcProtocol, BmcSpec, Digest, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine,
-    Metadata, NetworkInterface, Pool, Problem, Reservation, Secret, SuccessOn, WipeSpec, Workflow, is_bmc_place,
+    Metadata, NetworkInterface, Pool, PowerSpec, Problem, Reservation, Secret, SuccessOn, WipeSpec, Workflow,
+    is_bmc_place,
 };
 
 /// More ports than any machine netboots from.
@@ -138,6 +139,22 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     reservations(&machine.spec.reservations, issues);
     if let Some(spec) = &machine.spec.bmc {
         bmc(spec, issues);
+    }
+    if let Some(PowerSpec::WakeOnLan(spec)) = &machine.spec.power {
+        let at = "spec.power.wakeOnLan";
+        if machine.spec.bmc.is_some() {
+            issues.push(Issue::new("spec.power", "the machine has a BMC too", "keep spec.bmc, which can do more"));
+        }
+        for (n, mac) in spec.macs.iter().enumerate() {
+            port(*mac, &format!("{at}.macs[{n}]"), issues);
+        }
+        if spec.macs.len() > MAX_MACS {
+            let message = format!("there are {} addresses; the limit is {MAX_MACS}", spec.macs.len());
+            issues.push(Issue::new(join(at, "macs"), message, "list the ports that wake the machine alone"));
+        }
+        if spec.port == Some(0) {
+            issues.push(Issue::new(join(at, "port"), "0 is no port", "leave it out for 9"));
+        }
     }
     let identity = &machine.spec.identity;
     if identity.macs.is_empty() {

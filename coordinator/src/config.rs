@@ -287,6 +287,9 @@ impl Config {
         if self.limits.parallel_installs == 0 {
             return invalid("limits.parallel_installs", "is zero, so no install could begin", "write 1 or more");
         }
+        if self.limits.power_on_interval.get() > Duration::from_secs(600) {
+            return invalid("limits.power_on_interval", "is over ten minutes", "write 10m or less");
+        }
         if self.limits.certificate_ttl.get() < Duration::from_secs(600) {
             return invalid("limits.certificate_ttl", "is under ten minutes", "give certificates an hour or more");
         }

@@ -154,6 +154,23 @@ fn a_way_to_start_is_stated_once_and_exists() {
 }
 
 #[test]
+fn a_machine_is_woken_by_ports_or_has_a_bmc() {
+    let of = |more: serde_json::Value| {
+        let mut spec = json!({"identity": {"macs": ["52:54:00:00:00:01"]}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let machine =
+            json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"}, "spec": spec});
+        Document::from_value(machine).unwrap().issues().into_iter().map(|issue| issue.path).collect::<Vec<_>>()
+    };
+    let wake = |wake: serde_json::Value| json!({"power": {"wakeOnLan": wake}});
+    assert!(of(wake(json!({}))).is_empty() && of(wake(json!({"address": "192.0.2.255", "port": 7}))).is_empty());
+    let wrong = wake(json!({"port": 0, "macs": ["ff:ff:ff:ff:ff:ff"]}));
+    assert_eq!(of(wrong), ["spec.power.wakeOnLan.macs[0]", "spec.power.wakeOnLan.port"]);
+    let bmc = json!({"address": "ipmi://192.0.2.7", "credentials": "bmc"});
+    assert_eq!(of(json!({"power": {"wakeOnLan": {}}, "bmc": bmc})), ["spec.power"]);
+}
+
+#[test]
 fn a_bmc_without_tls_has_no_certificate() {
     let of = |address: &str| {
         of_bmc(json!({"address": address, "certificate": format!("sha256:{}", "ab".repeat(32)),

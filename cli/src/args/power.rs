@@ -7,7 +7,7 @@ use super::{Format, Machines};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Through the machine's BMC (spec.bmc in its document). The answer is what was read there afterwards. While a workflow waits for the
+Through the machine's BMC (spec.bmc in its document), or Wake-on-LAN (spec.power). The answer is what was read there afterwards. While a workflow waits for the
 machine or runs on it, its power is the coordinator's: cancel the workflow first, or say --force.
 
 Examples:

@@ -1,4 +1,4 @@
-//! BMCs: reads a computer's power and inventory, sets its boot device, and switches it on and off.
+//! BMCs, and what stands in for one: reads a computer's power and inventory, sets its boot device, and switches it on and off.
 //!
 //! A BMC's word is taken for nothing but what was read: a request that it answered with success proves nothing, and every answer may
 //! lack fields or have them in another type. Which step follows which is decided in `landfall-machine`; here one step is made.
@@ -8,10 +8,13 @@ mod error;
 mod ipmi;
 mod redfish;
 mod tls;
+mod wake;
+
+use std::net::IpAddr;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use landfall_api::{BmcProtocol, BmcSpec, BmcSystem, PowerState};
+use landfall_api::{BmcProtocol, BmcSpec, BmcSystem, MacAddr, PowerState, WakeOnLan};
 
 pub use error::BmcError;
 
@@ -137,6 +140,11 @@ pub trait Bmc: Send + Sync {
 
     /// Ends the session. A BMC has few, and an open one counts for half an hour.
     async fn close(&mut self);
+}
+
+/// Switches on a machine without a BMC, with these ports: by packets from this address. It is not reached, and never logs in.
+pub fn wake_on_lan(spec: &WakeOnLan, macs: &[MacAddr], from: IpAddr) -> Box<dyn Bmc> {
+    Box::new(wake::Wake::new(spec, macs, from))
 }
 
 /// Reaches a BMC, then logs in once.

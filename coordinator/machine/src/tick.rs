@@ -1,7 +1,7 @@
 //! What time does to a machine: silence, deadlines, and what its workflow's conditions say of both.
 
 use jiff::Timestamp;
-use landfall_api::{BmcSpec, Workflow};
+use landfall_api::Workflow;
 
 use crate::advance::advance;
 use crate::context::Step;
@@ -32,7 +32,7 @@ pub(crate) fn tick(step: &mut Step<'_>) {
     let last = step.state.session.as_ref().and_then(|session| session.last_heard(step.now));
     let mut heard = heard(last, step.limits);
     let bmc = step.state.machine.status.as_ref().and_then(|status| status.bmc.as_ref());
-    let ways = step.state.machine.spec.bmc.as_ref().map(BmcSpec::ways).unwrap_or_default();
+    let ways = step.state.machine.spec.ways();
     let Some(workflow) = &mut step.state.newest else { return };
     let tried = bmc.zip(workflow.metadata.uid).map(|(bmc, uid)| power::tried(bmc, &ways, uid));
     heard.gave_up = tried.as_ref().is_some_and(|(_, gave_up)| *gave_up);

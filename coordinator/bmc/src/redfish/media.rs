@@ -145,7 +145,7 @@ impl Redfish {
     }
 
     /// A resource that may not be there: null then. One that cannot be read now is another matter.
-    async fn present(&self, path: &str) -> Result<Value, BmcError> {
+    pub(super) async fn present(&self, path: &str) -> Result<Value, BmcError> {
         match self.client.get(path).await {
             Ok(answer) => Ok(answer.body),
             Err(BmcError::Failed { status: 404 | 405 | 410 | 501, .. }) => Ok(Value::Null),

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{BmcSpec, BmcSystem, PowerState};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::client::{Answer, Client};
 use self::field::{at, link, links, members};
@@ -32,7 +32,7 @@ const READ_BACK: u32 = 5;
 const READ_BACK_EVERY: Duration = Duration::from_secs(1);
 /// For the parts of an inventory; what takes longer stays empty.
 const INVENTORY: Duration = Duration::from_secs(120);
-/// For reading logs; what takes longer is left out.
+/// For reading all logs; what takes longer is left out.
 const LOGS: Duration = Duration::from_secs(30);
 /// Logs that are read, of the system and of its manager each.
 const MAX_LOGS: usize = 4;
@@ -85,6 +85,45 @@ impl Redfish {
             Err(error @ BmcError::Refused { .. }) => Err(error),
             Err(_) => Ok(Value::Null),
         }
+    }
+
+    /// Adds the entries of the logs in that time.
+    async fn read_logs(
+        &self, system: &Value, since: Timestamp, now: Timestamp, entries: &mut Vec<signs::Entry>,
+    ) -> Result<(), BmcError> {
+        let manager = match links(system, &["Links", "ManagedBy"], 1).first() {
+            Some(path) => self.present(path).await?,
+            None => Value::Null,
+        };
+        let span = signs::Span { since, now, ahead: signs::ahead(&manager, now) };
+        for (of_manager, resource) in [(false, system), (true, &manager)] {
+            let Some(services) = link(resource, &["LogServices"]) else { continue };
+            for path in members(&self.present(&services).await?, MAX_LOGS) {
+                let service = self.present(&path).await?;
+                let log = link(&service, &["Entries"]).filter(|_| signs::is_of_hardware(&path, &service, of_manager));
+                if let Some(log) = log {
+                    self.read_log(&log, span, entries).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_log(&self, path: &str, span: signs::Span, entries: &mut Vec<signs::Entry>) -> Result<(), BmcError> {
+        // One that is longer than an answer may be is left out.
+        let mut log = match self.client.get(path).await {
+            Ok(answer) => answer.body,
+            Err(BmcError::Invalid { .. } | BmcError::Failed { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if let Some(rest) = signs::rest(path, &log) {
+            log = self.present(&rest).await?;
+        }
+        entries.extend(signs::entries(&log, span));
+        for path in signs::linked(&log) {
+            entries.extend(signs::entry(&self.present(&path).await?, span));
+        }
+        Ok(())
     }
 
     /// Where the boot device is changed: in the system itself, or in its settings, which AMI's firmware has at `/SD` and applies at the
@@ -203,23 +242,17 @@ impl Bmc for Redfish {
     }
 
     async fn signs(&mut self, since: Timestamp, now: Timestamp) -> Result<Vec<String>, BmcError> {
-        let until = Instant::now() + LOGS;
         let system = self.read().await?.body;
-        let manager = match links(&system, &["Links", "ManagedBy"], 1).first() {
-            Some(path) => self.part(path).await?,
-            None => Value::Null,
-        };
-        let ahead = signs::ahead(&manager, now);
         let mut entries = Vec::new();
-        for services in [&system, &manager].into_iter().filter_map(|of| link(of, &["LogServices"])) {
-            for path in members(&self.part(&services).await?, MAX_LOGS) {
-                let Some(log) = link(&self.part(&path).await?, &["Entries"]) else { continue };
-                if Instant::now() < until {
-                    entries.extend(signs::entries(&self.part(&log).await?, since, ahead));
-                }
-            }
+        // What was read until then is shown.
+        let outcome = timeout(LOGS, self.read_logs(&system, since, now, &mut entries)).await;
+        if let Ok(Err(error @ BmcError::Refused { .. })) = outcome {
+            return Err(error);
         }
-        Ok(signs::progress(&system).into_iter().chain(signs::newest(entries)).collect())
+        // That of the last start otherwise.
+        let is_on = system::power(&system) != Some(PowerState::Off);
+        let progress = signs::progress(&system).filter(|_| is_on);
+        Ok(progress.into_iter().chain(signs::newest(entries)).collect())
     }
 
     async fn close(&mut self) {

@@ -69,7 +69,11 @@ pub fn end(status: &mut BmcStatus, outcome: Outcome, now: Timestamp) {
     let way = attempt.way;
     match outcome {
         // An agent that came before the power was switched on came by itself.
-        Outcome::Heard if attempt.on_at.is_some() => status.worked = Some(way),
+        Outcome::Heard if attempt.on_at.is_some() => {
+            // The agent's facts have the mode now: the other one would be the wrong one.
+            let same_mode = if way == BootWay::PxeOtherMode { BootWay::PxeOnce } else { way };
+            status.worked = Some(same_mode);
+        }
         Outcome::Heard => {}
         Outcome::Failed(why) => {
             attempt.failure = Some(why);

@@ -30,6 +30,8 @@ pub struct Look<'a> {
     pub leased: bool,
     /// When an agent was last heard.
     pub last_heard: Option<Timestamp>,
+    /// The power can be read. Otherwise it can be switched on, and nothing else.
+    pub reads_power: bool,
     /// The power, as just read.
     pub power: Option<PowerState>,
     /// The ways that may be tried, in this order.
@@ -103,12 +105,16 @@ fn step_of(status: &BmcStatus, attempt: &BootAttempt, look: &Look<'_>) -> Step {
     if attempt.on_at.is_some() {
         return if over(attempt.on_at, look.netboot, now) {
             let minutes = look.netboot.as_secs() / 60;
-            failed(format!("no agent was heard within {minutes} min of power-on"))
+            let hint = if look.reads_power { "" } else { "; one that had power already must be restarted by hand" };
+            failed(format!("no agent was heard within {minutes} min of power-on{hint}"))
         } else if power == Some(PowerState::Off) && over(attempt.on_at, SWITCH, now) {
             failed(format!("the power still reads off {} s after it was switched on", SWITCH.as_secs()))
         } else {
             Step::Wait
         };
+    }
+    if !look.reads_power {
+        return if look.leased { Step::Wait } else { Step::On };
     }
     if attempt.boot_set_at.is_some() {
         return Step::On;

@@ -1,14 +1,14 @@
 //! An index over all documents: machines by address and uid, workflows by uid, running workflows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
-use landfall_api::{BmcSpec, EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
+use landfall_api::{EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
 use landfall_machine::is_open;
 use uuid::Uuid;
 
 use super::queue::Admission;
 use super::reservations::Reservations;
+use crate::engine::power::Control;
 
 /// What the newest document of a name says.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Described {
     certificates: u64,
     macs: Vec<MacAddr>,
     reserved: Vec<Reservation>,
-    bmc: Option<Arc<BmcSpec>>,
+    control: Option<Control>,
     uuid: Option<Uuid>,
     serial: Option<String>,
 }
@@ -136,7 +136,7 @@ impl Index {
             certificates: old.certificates,
             macs: identity.macs.clone(),
             reserved: machine.spec.reservations.clone(),
-            bmc: machine.spec.bmc.clone().map(Arc::new),
+            control: Control::of(&machine.spec),
             uuid: identity.smbios_uuid,
             serial: identity.serial.clone(),
         };
@@ -272,11 +272,11 @@ impl Index {
         self.good_serials.get(&machine).is_some_and(|good| !good.iter().any(|known| known == serial))
     }
 
-    /// The machines with a BMC, and where it is; of those that are being deleted none.
-    pub(in crate::engine) fn bmcs(&self) -> HashMap<String, Arc<BmcSpec>> {
+    /// The machines whose power the coordinator controls, and by what; of those that are being deleted none.
+    pub(in crate::engine) fn controls(&self) -> HashMap<String, Control> {
         let stays = |name: &str| !self.deleting.contains(name);
         let described = self.described.iter().filter(|(name, _)| stays(name));
-        described.filter_map(|(name, described)| Some((name.clone(), described.bmc.clone()?))).collect()
+        described.filter_map(|(name, described)| Some((name.clone(), described.control.clone()?))).collect()
     }
 
     pub(in crate::engine) const fn discovered(&self) -> &Discovered {

@@ -1,5 +1,6 @@
 //! What the engine goes by.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use landfall_api::{Action, Machine, Problem, message::ToolsLayer};
@@ -22,6 +23,8 @@ pub struct Settings {
     pub phone_home_deadline: Duration,
     /// From the request of a workflow to its machine's agent.
     pub netboot_deadline: Duration,
+    /// The address at which machines reach this coordinator.
+    pub advertise: IpAddr,
     /// Where installed systems phone home.
     pub phone_home_url: String,
     /// A large file of the coordinator's own, for tests of the network.
@@ -50,6 +53,7 @@ impl Settings {
             certificate_ttl: config.limits.certificate_ttl.get(),
             phone_home_deadline: config.limits.phone_home_deadline.get(),
             netboot_deadline: config.limits.netboot_deadline.get(),
+            advertise: config.advertise,
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             boot_image_url: format!("{}/boot/initramfs", config.http_url()),
             medium_url: config.boot.iso.as_ref().map(|_| format!("{}/boot/landfall.iso", config.http_url())),

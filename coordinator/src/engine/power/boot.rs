@@ -45,10 +45,10 @@ pub(super) enum Made {
 async fn clear(bmc: &mut dyn Bmc, machine: &Machine) -> Result<Made, BmcError> {
     let none = BootOverride { device: BootDevice::None, once: false, mode: None };
     let Some(status) = machine.status.as_ref().and_then(|status| status.bmc.as_ref()) else { return Ok(Made::AsAsked) };
-    if status.every_start {
+    let Some(medium) = &status.medium else {
         bmc.set_boot(none).await?;
-    }
-    let Some(medium) = &status.medium else { return Ok(Made::AsAsked) };
+        return Ok(Made::AsAsked);
+    };
     let ejected = bmc.eject(&medium.url, medium.drive.as_deref()).await;
     // Where it was to be started from once and was not, or the BMC has made "once" to "always".
     let unset = bmc.set_boot(none).await;

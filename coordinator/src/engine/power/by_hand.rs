@@ -5,15 +5,15 @@ use std::time::Duration;
 use landfall_api::{PowerAction, PowerRequest, PowerState, Problem};
 use landfall_bmc::PowerChange;
 use landfall_machine::power::Contact;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::driver::Driver;
 use super::request::{busy, failed, is_as_asked, may_change};
 
 /// A person waits so long for a change of power to be read: some BMCs lag by 30 s.
 const SWITCHED: Duration = Duration::from_secs(35);
-/// A person waits so long for the machine's turn to be switched on: with the change of power it is less than the person's limit.
-const TURN: Duration = Duration::from_secs(10);
+/// A person waits so long for the machine's turn to be switched on: sixteen of them a second apart, as `landfall power` asks for.
+const TURN: Duration = Duration::from_secs(20);
 /// Between readings meanwhile.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -28,24 +28,24 @@ impl Driver {
             PowerAction::Cycle => &[PowerChange::Off, PowerChange::On],
         };
         let mut power = self.reads().await?;
+        let reads_power = self.connection.address().is_some();
+        // Before its power is cut, where it is to be switched on afterwards.
+        if changes.contains(&PowerChange::On) && (changes.len() > 1 || power != Some(PowerState::On)) {
+            self.wait_for_turn().await?;
+        }
         for (n, change) in changes.iter().enumerate() {
             // Also where the request has waited, and a workflow has begun meanwhile.
             let Some(found) = self.documents().await? else { break };
             may_change(&found, request)?;
-            if *change == PowerChange::On {
-                let until = self.shared.starts.until_turn();
-                if until > TURN {
-                    let why = format!("others are switched on before it, for {} s", until.as_secs());
-                    return Err(busy(&self.machine, &why));
-                }
-                sleep_until(self.shared.starts.take_turn(self.shared.fleet.settings().power_on_interval)).await;
-            }
             let Some(bmc) = self.connection.bmc() else { break };
             if let Err(error) = bmc.change_power(*change).await {
                 self.connection.failed(&error).await?;
                 return Err(failed(&self.machine, &error.to_string()));
             }
             tracing::info!(machine = self.machine, ?change, "a person had the machine's power changed");
+            if !reads_power {
+                continue;
+            }
             let until = Instant::now() + SWITCHED;
             power = self.reads().await?;
             while !is_as_asked(power, *change) && Instant::now() < until {
@@ -58,6 +58,18 @@ impl Driver {
             }
         }
         Ok(power)
+    }
+
+    /// Waits until one more machine may be switched on.
+    async fn wait_for_turn(&self) -> Result<(), Problem> {
+        let until = Instant::now() + TURN;
+        while let Err(left) = self.shared.starts.take_turn(self.shared.fleet.settings().power_on_interval) {
+            if Instant::now() + left > until {
+                return Err(busy(&self.machine));
+            }
+            sleep(left.min(POLL)).await;
+        }
+        Ok(())
     }
 
     /// The power, read now.

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use landfall_api::{BmcAddress, BmcSpec, Machine, PowerState, Problem, RefusedLogin};
-use landfall_bmc::{Account, Bmc, BmcError, connect};
+use landfall_bmc::{Account, Bmc, BmcError, connect, wake_on_lan};
 use landfall_machine::Input;
 use landfall_machine::power::{self, Contact};
 use tokio::time::Instant;
 
+use super::control::Control;
 use super::documents::Documents;
 use super::logins::Version;
 use super::record::contact;
@@ -19,11 +20,11 @@ struct Open {
     account: Version,
 }
 
-/// One machine's BMC.
+/// One machine's BMC, or what stands in for it.
 pub(super) struct Connection {
     shared: Arc<Shared>,
     machine: String,
-    spec: Arc<BmcSpec>,
+    control: Control,
     noted: Arc<Mutex<Noted>>,
     open: Option<Open>,
     /// Since when the power has read off without a break.
@@ -31,10 +32,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) const fn new(
-        shared: Arc<Shared>, machine: String, spec: Arc<BmcSpec>, noted: Arc<Mutex<Noted>>,
-    ) -> Self {
-        Self { shared, machine, spec, noted, open: None, off_since: None }
+    pub(super) const fn new(shared: Arc<Shared>, machine: String, control: Control, noted: Arc<Mutex<Noted>>) -> Self {
+        Self { shared, machine, control, noted, open: None, off_since: None }
     }
 
     /// The BMC, where there is a session.
@@ -42,8 +41,9 @@ impl Connection {
         self.open.as_mut().map(|open| &mut open.bmc)
     }
 
-    pub(super) fn address(&self) -> &BmcAddress {
-        &self.spec.address
+    /// Where the BMC is, if there is one.
+    pub(super) fn address(&self) -> Option<&BmcAddress> {
+        self.control.address()
     }
 
     /// Whether the power read off the last time.
@@ -68,10 +68,21 @@ impl Connection {
 
     /// Logs in if need be and reads the power; what came of it is in the machine's document then.
     pub(super) async fn read(&mut self, found: &Documents) -> Result<Contact, Problem> {
-        let mut read = self.power(found).await?;
+        let spec = match self.control.clone() {
+            Control::Bmc(spec) => spec,
+            Control::WakeOnLan(wake) => {
+                let (spec, macs) = &*wake;
+                let from = self.shared.fleet.settings().advertise;
+                // There is no account, and nothing to read.
+                let open = || Open { bmc: wake_on_lan(spec, macs, from), account: Version::default() };
+                self.open.get_or_insert_with(open);
+                return Ok(Contact::Reads(None));
+            }
+        };
+        let mut read = self.power(&spec, found).await?;
         if let Err(BmcError::SessionEnded { .. }) = read {
             // A BMC ends sessions as it likes. One that does not know a new one either does not know the account's rights.
-            read = self.power(found).await?;
+            read = self.power(&spec, found).await?;
             if let Err(BmcError::SessionEnded { url }) = read {
                 read = Ok(Contact::Forbidden(format!("{url} does not accept the session that it gave")));
             }
@@ -96,9 +107,10 @@ impl Connection {
 
     /// What a request of the BMC ended with, in the machine's document; a session that it does not take any more is closed.
     pub(super) async fn failed(&mut self, error: &BmcError) -> Result<(), Problem> {
+        let Some(address) = self.control.address() else { return Ok(()) };
         if let (BmcError::Refused { .. }, Some(open)) = (error, &self.open) {
             let account = open.account;
-            self.shared.logins.at(&self.spec.address.base()).await.refused(account);
+            self.shared.logins.at(&address.base()).await.refused(account);
             self.note_refused(account).await?;
         }
         self.show(&contact(error)).await?;
@@ -108,11 +120,11 @@ impl Connection {
         Ok(())
     }
 
-    async fn power(&mut self, found: &Documents) -> Result<Result<Contact, BmcError>, Problem> {
-        let secret = &self.spec.credentials;
+    async fn power(&mut self, spec: &BmcSpec, found: &Documents) -> Result<Result<Contact, BmcError>, Problem> {
+        let secret = &spec.credentials;
         // Noted before it is read: a version that comes between the two is looked at again.
         lock(&self.noted).secret = Some((secret.clone(), self.shared.vault.version_of(secret).await?));
-        let (account, version) = match self.shared.vault.bmc_account(&self.spec).await {
+        let (account, version) = match self.shared.vault.bmc_account(spec).await {
             Ok(account) => account,
             Err(problem) => {
                 self.close().await;
@@ -123,7 +135,7 @@ impl Connection {
             self.close().await;
         }
         if self.open.is_none()
-            && let Err(failed) = self.log_in(found, account, version).await?
+            && let Err(failed) = self.log_in(spec, found, account, version).await?
         {
             return Ok(Ok(failed));
         }
@@ -147,9 +159,8 @@ impl Connection {
 
     /// One login; none with an account that was refused. A new session begins with what the BMC says of the computer.
     async fn log_in(
-        &mut self, found: &Documents, account: Account, version: Version,
+        &mut self, spec: &BmcSpec, found: &Documents, account: Account, version: Version,
     ) -> Result<Result<(), Contact>, Problem> {
-        let spec = self.spec.clone();
         let mut login = self.shared.logins.at(&spec.address.base()).await;
         let stored = found.bmc().refused.filter(|refused| refused.address.base() == spec.address.base());
         if login.is_refused(version, stored.as_ref()) {
@@ -160,7 +171,7 @@ impl Connection {
             let why = "the BMC has refused this account; it is tried again once the Secret or the address changes";
             return Ok(Err(Contact::Refused(why.to_owned())));
         }
-        let bmc = match connect(&spec, account).await {
+        let bmc = match connect(spec, account).await {
             Ok(bmc) => bmc,
             Err(error) => {
                 if matches!(error, BmcError::Refused { .. }) {
@@ -189,8 +200,8 @@ impl Connection {
 
     /// Stored before any other login: a restart must not try the account again.
     async fn note_refused(&self, (secret_uid, version): Version) -> Result<(), Problem> {
-        let refused =
-            RefusedLogin { address: self.spec.address.clone(), secret_uid, version, at: self.shared.fleet.now() };
+        let Some(address) = self.control.address().cloned() else { return Ok(()) };
+        let refused = RefusedLogin { address, secret_uid, version, at: self.shared.fleet.now() };
         self.change(|machine| power::status_of(machine).refused = Some(refused.clone())).await
     }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall_api::{BmcSpec, BootMedium, Problem};
+use landfall_api::{BootMedium, Problem};
 use landfall_machine::Input;
 use landfall_machine::power::{self, Contact, Look, Outcome, Step, Wanted};
 use tokio::sync::{Notify, mpsc};
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
+use super::control::Control;
 use super::documents::Documents;
 use super::request::Asked;
 use super::starts::Place;
@@ -41,17 +42,17 @@ pub(in crate::engine) struct Driver {
     pub(super) read: Option<Instant>,
     /// Looks that failed one after the other.
     failures: u32,
-    /// When the machine may be switched on, once that is what comes next.
-    pub(super) turn: Option<Instant>,
+    /// Since when the BMC is asked to switch the machine on.
+    pub(super) on_since: Option<Instant>,
     /// The medium that this BMC holds, as its status has it.
     pub(super) medium: Option<BootMedium>,
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, machine: String, spec: Arc<BmcSpec>, noted: Arc<Mutex<Noted>>) -> Self {
-        let connection = Connection::new(shared.clone(), machine.clone(), spec, noted.clone());
+    pub(super) fn new(shared: Arc<Shared>, machine: String, control: Control, noted: Arc<Mutex<Noted>>) -> Self {
+        let connection = Connection::new(shared.clone(), machine.clone(), control, noted.clone());
         let place = shared.starts.place();
-        Self { shared, machine, noted, connection, place, read: None, failures: 0, turn: None, medium: None }
+        Self { shared, machine, noted, connection, place, read: None, failures: 0, on_since: None, medium: None }
     }
 
     /// Looks again and again, until `stop`.
@@ -125,8 +126,15 @@ impl Driver {
         Ok(SWITCHING)
     }
 
-    pub(super) async fn documents(&self) -> Result<Option<Documents>, Problem> {
-        Documents::read(&self.shared.fleet, &self.machine).await
+    pub(super) async fn documents(&mut self) -> Result<Option<Documents>, Problem> {
+        let found = Documents::read(&self.shared.fleet, &self.machine).await?;
+        if let Some(status) = found.as_ref().map(Documents::bmc)
+            && status.address.as_ref() == self.connection.address()
+        {
+            self.shared.known.note(&self.machine, &status);
+            self.medium = status.medium;
+        }
+        Ok(found)
     }
 
     /// How long until the BMC is to be read again; absent: now.
@@ -179,9 +187,9 @@ impl Driver {
 
     fn next(&self, found: &Documents) -> Step {
         let status = found.bmc();
-        let spec = found.machine.spec.bmc.as_ref();
-        let mut ways = spec.map(BmcSpec::ways).unwrap_or_default();
-        if spec.is_some_and(|spec| spec.ways.is_empty()) {
+        let spec = &found.machine.spec;
+        let mut ways = spec.ways();
+        if !spec.states_ways() {
             self.shared.known.order(&status, &mut ways);
         }
         let look = Look {
@@ -189,6 +197,7 @@ impl Driver {
             connected: found.connected,
             leased: found.may_act,
             last_heard: found.machine.status.as_ref().and_then(|status| status.last_heard),
+            reads_power: spec.reads_power(),
             power: status.power,
             ways: &ways,
             netboot: self.shared.fleet.limits().netboot_deadline,
@@ -199,11 +208,6 @@ impl Driver {
 
     /// Makes the next step. How long until the next look; absent: there may be another step at once.
     async fn step(&mut self, found: &Documents) -> Result<Option<Duration>, Problem> {
-        let status = found.bmc();
-        if status.address.as_ref() == Some(self.connection.address()) {
-            self.shared.known.note(&self.machine, &status);
-            self.medium = status.medium;
-        }
         match self.next(found) {
             Step::Rest => {
                 self.place.give_back();
@@ -228,7 +232,7 @@ impl Driver {
                 }
                 tracing::info!(machine = self.machine, %way, "the machine is to netboot");
                 let now = self.shared.fleet.now();
-                self.turn = None;
+                self.on_since = None;
                 self.connection.change(|machine| power::begin(power::status_of(machine), workflow, way, now)).await?;
                 // Before the power of a machine that runs is cut for nothing.
                 if let Err(why) = self.medium_for(found, way) {
@@ -236,11 +240,17 @@ impl Driver {
                 }
                 Ok(None)
             }
+            Step::End(Outcome::Failed(why)) => {
+                let signs = self.signs(found).await?;
+                // It may have come while the BMC was asked.
+                if let Some(found) = self.documents().await?
+                    && self.next(&found) == Step::End(Outcome::Failed(why.clone()))
+                {
+                    self.end(Outcome::Failed(why + &signs)).await?;
+                }
+                Ok(None)
+            }
             Step::End(outcome) => {
-                let outcome = match outcome {
-                    Outcome::Failed(why) => Outcome::Failed(self.with_signs(why, found).await?),
-                    outcome => outcome,
-                };
                 self.end(outcome).await?;
                 Ok(None)
             }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use landfall_api::{BmcStatus, BootWay};
 
 /// A model of computer with a version of its firmware.
@@ -22,16 +23,27 @@ impl Model {
     }
 }
 
+/// What led to a machine's agent.
+struct Led {
+    model: Model,
+    way: BootWay,
+    /// When.
+    at: Option<Timestamp>,
+}
+
 /// What has worked, by the machine's name: each machine's own status has it, so that it is known again after a restart.
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<String, (Model, BootWay)>>);
+pub(super) struct Known(Mutex<HashMap<String, Led>>);
 
 impl Known {
     /// Takes in what a machine's status says.
     pub(super) fn note(&self, machine: &str, status: &BmcStatus) {
         let mut all = self.all();
         match (Model::of(status), status.worked) {
-            (Some(model), Some(way)) => drop(all.insert(machine.to_owned(), (model, way))),
+            (Some(model), Some(way)) => {
+                let heard = status.attempts.iter().rev().find(|attempt| attempt.failure.is_none());
+                all.insert(machine.to_owned(), Led { model, way, at: heard.and_then(|attempt| attempt.ended) });
+            }
             _ => drop(all.remove(machine)),
         }
     }
@@ -41,18 +53,18 @@ impl Known {
         self.all().remove(machine);
     }
 
-    /// Puts the way first that led to the agent on most machines of the same model and firmware; of equals the one that is tried first anyway.
+    /// Puts the way first that led to the agent on a machine of the same model and firmware the last time: networks change, and what has
+    /// led to it most often may not lead to it any more.
     pub(super) fn order(&self, status: &BmcStatus, ways: &mut [BootWay]) {
         let Some(model) = Model::of(status) else { return };
-        let led: Vec<_> = self.all().values().filter(|(known, _)| *known == model).map(|(_, way)| *way).collect();
-        let votes = |way: &BootWay| led.iter().filter(|one| *one == way).count();
-        if let Some(best) = (0..ways.len()).rev().max_by_key(|at| votes(&ways[*at])).filter(|at| votes(&ways[*at]) > 0)
-        {
-            ways[..=best].rotate_right(1);
+        let all = self.all();
+        let newest = all.values().filter(|led| led.model == model).max_by_key(|led| led.at);
+        if let Some(at) = newest.and_then(|led| ways.iter().position(|way| *way == led.way)) {
+            ways[..=at].rotate_right(1);
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, (Model, BootWay)>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Led>> {
         // Every change of it is one insertion or removal.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,24 +73,33 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use landfall_api::BmcSystem;
+    use landfall_machine::power::{self, Outcome, Step};
+    use uuid::Uuid;
 
     use super::*;
 
-    fn status(model: &str, firmware: &str, worked: Option<BootWay>) -> BmcStatus {
+    /// A machine whose agent came by that way at that second.
+    fn status(model: &str, firmware: &str, worked: Option<(BootWay, i64)>) -> BmcStatus {
         let system = BmcSystem { model: model.into(), firmware: firmware.into(), ..BmcSystem::default() };
-        BmcStatus { system: Some(system), worked, ..BmcStatus::default() }
+        let mut status = BmcStatus { system: Some(system), ..BmcStatus::default() };
+        if let Some((way, at)) = worked {
+            power::begin(&mut status, Uuid::nil(), way, Timestamp::UNIX_EPOCH);
+            power::note(&mut status, &Step::On, Timestamp::UNIX_EPOCH);
+            power::end(&mut status, Outcome::Heard, Timestamp::from_second(at).unwrap());
+        }
+        status
     }
 
     #[test]
-    fn what_led_most_machines_of_a_model_comes_first() {
+    fn the_last_success_of_a_model_comes_first() {
         use BootWay::{OwnOrder, PxeContinuous, PxeOnce, VirtualMedia};
         let known = Known::default();
         for (machine, model, firmware, worked) in [
-            ("a", "Anvil", "1", Some(PxeContinuous)),
-            ("b", "Anvil", "1", Some(VirtualMedia)),
-            ("c", "Anvil", "1", Some(VirtualMedia)),
-            ("d", "Anvil", "2", Some(OwnOrder)),
-            ("e", "", "1", Some(OwnOrder)),
+            ("a", "Anvil", "1", Some((PxeContinuous, 1))),
+            ("b", "Anvil", "1", Some((PxeContinuous, 2))),
+            ("c", "Anvil", "1", Some((VirtualMedia, 3))),
+            ("d", "Anvil", "2", Some((OwnOrder, 4))),
+            ("e", "", "1", Some((OwnOrder, 5))),
             ("f", "Anvil", "1", None),
         ] {
             known.note(machine, &status(model, firmware, worked));
@@ -95,10 +116,11 @@ mod tests {
             assert_eq!(order(model, firmware, &all), all, "{model} {firmware}");
         }
         assert_eq!(order("Anvil", "2", &[PxeOnce]), [PxeOnce], "a way that may not be tried");
-        // Of equals the usual order decides; what has failed since, or has gone, does not count.
+        // What has failed since, or has gone, does not count.
         known.note("c", &status("Anvil", "1", None));
         assert_eq!(order("Anvil", "1", &all), [PxeContinuous, PxeOnce, VirtualMedia, OwnOrder]);
         known.forget("a");
-        assert_eq!(order("Anvil", "1", &all), [VirtualMedia, PxeOnce, PxeContinuous, OwnOrder]);
+        known.forget("b");
+        assert_eq!(order("Anvil", "1", &all), all);
     }
 }

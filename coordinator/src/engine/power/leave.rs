@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use landfall_api::BmcSpec;
+use landfall_api::{BmcAddress, BmcSpec};
 use landfall_machine::power;
 use tokio::time::timeout;
 
+use super::control::Control;
 use super::driver::Driver;
 
 /// To eject a medium from a BMC that the machine has no more.
@@ -16,12 +17,17 @@ impl Driver {
     pub(super) async fn leave(&mut self) {
         let Some(medium) = self.medium.take().filter(|medium| medium.not_ejected.is_none()) else { return };
         let Ok(found) = self.shared.fleet.store().machine(&self.machine).await else { return };
-        let is_another = |spec: &BmcSpec| spec.address != *self.connection.address();
-        if found.is_none_or(|machine| machine.spec.bmc.as_ref().is_none_or(is_another))
-            && let Some(bmc) = self.connection.bmc()
-        {
-            let ejected = timeout(LEAVE, bmc.eject(&medium.url, medium.drive.as_deref())).await;
-            if !matches!(ejected, Ok(Ok(()))) {
+        // The same one by another path goes on with what was begun.
+        let own = self.connection.address().map(BmcAddress::base);
+        let is_another = |spec: &BmcSpec| Some(spec.address.base()) != own;
+        if found.is_none_or(|machine| machine.spec.bmc.as_ref().is_none_or(is_another)) {
+            let ejected = match self.connection.bmc() {
+                Some(bmc) => {
+                    timeout(LEAVE, bmc.eject(&medium.url, medium.drive.as_deref())).await.is_ok_and(|done| done.is_ok())
+                }
+                None => false,
+            };
+            if !ejected {
                 let (machine, url) = (&self.machine, medium.url);
                 tracing::warn!(
                     machine,
@@ -35,7 +41,8 @@ impl Driver {
     /// The document may have no BMC any more.
     pub(super) async fn forget(&self) {
         let gone = self.shared.fleet.store().machine(&self.machine).await;
-        let without = gone.is_ok_and(|found| found.is_some_and(|m| m.spec.bmc.is_none() && m.status.is_some()));
+        let without =
+            gone.is_ok_and(|found| found.is_some_and(|m| Control::of(&m.spec).is_none() && m.status.is_some()));
         if without && let Err(problem) = self.connection.change(power::erase).await {
             tracing::warn!(machine = self.machine, %problem, "what was read of the removed BMC stays in the status");
         }

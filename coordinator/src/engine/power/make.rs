@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_api::{BootWay, Machine, Problem};
+use landfall_api::{BootMedium, BootWay, Machine, Problem};
 use landfall_bmc::BmcError;
 use landfall_machine::power::{self, Outcome, Step};
 use tokio::time::Instant;
@@ -18,16 +18,16 @@ impl Driver {
         is_from_it.then(|| medium_of(&found.machine, &self.shared.fleet.settings())).transpose()
     }
 
-    /// Why a machine did not come, with what its BMC says of it.
-    pub(super) async fn with_signs(&mut self, why: String, found: &Documents) -> Result<String, Problem> {
+    /// What the BMC says of a machine that did not come, behind a semicolon; or nothing.
+    pub(super) async fn signs(&mut self, found: &Documents) -> Result<String, Problem> {
         let on_at = found.bmc().attempts.last().and_then(|attempt| attempt.on_at);
-        let (Some(since), Some(bmc)) = (on_at, self.connection.bmc()) else { return Ok(why) };
+        let (Some(since), Some(bmc)) = (on_at, self.connection.bmc()) else { return Ok(String::new()) };
         match bmc.signs(since, self.shared.fleet.now()).await {
-            Ok(signs) if signs.is_empty() => Ok(why),
-            Ok(signs) => Ok(format!("{why}; its BMC says: {}", signs.join("; "))),
+            Ok(signs) if signs.is_empty() => Ok(String::new()),
+            Ok(signs) => Ok(format!("; its BMC says: {}", signs.join("; "))),
             Err(error) => {
                 self.connection.failed(&error).await?;
-                Ok(why)
+                Ok(String::new())
             }
         }
     }
@@ -47,15 +47,15 @@ impl Driver {
         };
         if *step == Step::On {
             let apart = self.shared.fleet.settings().power_on_interval;
-            let turn = *self.turn.get_or_insert_with(|| self.shared.starts.take_turn(apart));
-            let left = turn.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                return Ok(Some(left));
+            if let Err(left) = self.shared.starts.take_turn(apart) {
+                return Ok(Some(left.min(SWITCHING)));
             }
-            self.turn = None;
+            self.on_since.get_or_insert_with(Instant::now);
         }
         if let Some(url) = &medium {
             self.connection.change(|machine| power::gives(power::status_of(machine), url)).await?;
+            let given = BootMedium { url: url.clone(), drive: None, eject_since: None, not_ejected: None };
+            self.medium = Some(given);
         }
         let Some(bmc) = self.connection.bmc() else { return Ok(Some(AGAIN)) };
         tracing::info!(machine = self.machine, ?step, "the machine's BMC is asked");
@@ -87,7 +87,9 @@ impl Driver {
                 let limit = self.shared.fleet.limits().netboot_deadline;
                 let open = found.bmc().attempts.pop().filter(|attempt| attempt.ended.is_none());
                 let is_login = matches!(error, BmcError::Refused { .. } | BmcError::Untrusted { .. });
-                let may_pass = |open| error.is_passing() && power::has_time(&open, limit, now);
+                // The wait for its turn is not the BMC's.
+                let is_asked = self.on_since.is_some_and(|since| since.elapsed() < limit);
+                let may_pass = |open| error.is_passing() && (is_asked || power::has_time(&open, limit, now));
                 if is_login || open.is_none_or(may_pass) {
                     tracing::warn!(machine = self.machine, %error, "the BMC is asked again");
                     let is_cleared = *step == Step::ClearBoot;

@@ -3,6 +3,7 @@
 mod boot;
 mod by_hand;
 mod connection;
+mod control;
 mod documents;
 mod driver;
 mod known;
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use landfall_api::{BmcSpec, Kind};
+use landfall_api::Kind;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::Fleet;
 use super::secrets::Vault;
 use super::steps::Steps;
+pub(in crate::engine) use control::Control;
 pub(in crate::engine) use driver::Driver;
 use known::Known;
 use logins::Logins;
@@ -49,7 +51,7 @@ pub(in crate::engine) struct Shared {
 
 /// A machine's task, as its keeper sees it.
 struct Line {
-    spec: Arc<BmcSpec>,
+    control: Control,
     wake: Arc<Notify>,
     noted: Arc<Mutex<Noted>>,
     /// Where persons' requests go.
@@ -87,7 +89,7 @@ impl Power {
         Self { shared: Arc::new(shared), lines: Mutex::default() }
     }
 
-    /// Keeps one task for each machine with a BMC, until `stop`.
+    /// Keeps one task for each machine whose power is controlled, until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -103,27 +105,27 @@ impl Power {
 
     /// Begins and ends tasks as the documents have BMCs.
     fn follow(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
-        let (wanted, mut lines) = (self.shared.fleet.index().bmcs(), self.lines());
+        let (wanted, mut lines) = (self.shared.fleet.index().controls(), self.lines());
         lines.retain(|name, line| {
-            let stays = wanted.get(name).is_some_and(|spec| *spec == line.spec);
+            let stays = wanted.get(name).is_some_and(|control| *control == line.control) && !line.asked.is_closed();
             if !stays {
                 line.stop.cancel();
             }
             stays
         });
-        for (name, spec) in wanted {
+        for (name, control) in wanted {
             if lines.contains_key(&name) {
                 continue;
             }
             let (asked, requests) = mpsc::channel(REQUESTS);
             let line = Line {
-                spec: spec.clone(),
+                control: control.clone(),
                 wake: Arc::default(),
                 noted: Arc::default(),
                 asked,
                 stop: stop.child_token(),
             };
-            let driver = Driver::new(self.shared.clone(), name.clone(), spec, line.noted.clone());
+            let driver = Driver::new(self.shared.clone(), name.clone(), control, line.noted.clone());
             tasks.spawn(driver.run(line.wake.clone(), requests, line.stop.clone()));
             lines.insert(name, line);
         }
@@ -158,7 +160,7 @@ impl Power {
     /// A task's look, for tests.
     #[cfg(test)]
     pub(in crate::engine) fn driver(&self, machine: &str) -> Option<Driver> {
-        let spec = self.shared.fleet.index().bmcs().remove(machine)?;
-        Some(Driver::new(self.shared.clone(), machine.to_owned(), spec, Arc::default()))
+        let control = self.shared.fleet.index().controls().remove(machine)?;
+        Some(Driver::new(self.shared.clone(), machine.to_owned(), control, Arc::default()))
     }
 }

@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Power;
+use super::control::Control;
 use super::documents::Documents;
 
 /// How long a person waits; the operator's command waits for 60 s.
-const LIMIT: Duration = Duration::from_secs(50);
+const LIMIT: Duration = Duration::from_secs(58);
 
 /// A request, on its way to the machine's task.
 pub(super) struct Asked {
@@ -65,17 +66,21 @@ pub(super) fn may_change(found: &Documents, request: PowerRequest) -> Result<(),
 }
 
 /// The machine cannot be switched on now.
-pub(super) fn busy(machine: &str, why: &str) -> Problem {
+pub(super) fn busy(machine: &str) -> Problem {
+    let why = "others are switched on before it";
     Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" cannot be switched on yet: {why}"))
         .at(format!("Machine/{machine}"))
-        .hint("ask again then; limits.power_on_interval is the time between two machines")
+        .hint("ask again, for fewer at a time (--max-parallel); limits.power_on_interval is the time between two machines")
 }
 
 /// The machine's BMC did not do it.
 pub(super) fn failed(machine: &str, why: &str) -> Problem {
-    Problem::new(ErrorCode::SourceUnreachable, format!("the BMC of machine \"{machine}\" cannot be used: {why}"))
-        .at(format!("Machine/{machine}"))
-        .hint(format!("landfall describe machine {machine} shows its conditions"))
+    Problem::new(
+        ErrorCode::SourceUnreachable,
+        format!("the power of machine \"{machine}\" cannot be controlled: {why}"),
+    )
+    .at(format!("Machine/{machine}"))
+    .hint(format!("landfall describe machine {machine} shows its conditions"))
 }
 
 impl Power {
@@ -87,9 +92,10 @@ impl Power {
     pub async fn request(&self, name: &str, request: PowerRequest) -> Result<PowerReport, Problem> {
         let machine = self.shared.fleet.described(name).await?;
         let refused = |code, what: String| Problem::new(code, what).at(format!("Machine/{name}"));
-        if machine.spec.bmc.is_none() {
-            let hint = "state spec.bmc in its document, or use its button";
-            return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has no BMC")).hint(hint));
+        if Control::of(&machine.spec).is_none() {
+            let hint = "state spec.bmc or spec.power in its document, or use its button";
+            return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has neither a BMC nor Wake-on-LAN"))
+                .hint(hint));
         }
         let line = self.lines().get(name).map(|line| line.asked.clone());
         let line = line.ok_or_else(|| failed(name, "its document was applied just now; ask again in a moment"))?;

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 pub(super) struct Starts {
     under_way: Mutex<HashSet<u64>>,
     next: AtomicU64,
-    /// When the next one may be switched on.
-    next_on: Mutex<Option<Instant>>,
+    /// When the last one was switched on.
+    last_on: Mutex<Option<Instant>>,
 }
 
 /// A task's place, which it may have or not; it has none once it is dropped.
@@ -30,19 +30,16 @@ impl Starts {
         Place { starts: self.clone(), task: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// How long the next turn to switch a machine on is away.
-    pub(super) fn until_turn(&self) -> Duration {
-        let next = *self.next_on.lock().unwrap_or_else(PoisonError::into_inner);
-        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
-    }
-
-    /// Takes the next turn to switch a machine on; the one after it is `apart`. When it is.
-    pub(super) fn take_turn(&self, apart: Duration) -> Instant {
-        let mut next = self.next_on.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes the turn to switch a machine on, if it has come; otherwise how long it is away. The next one is `apart`.
+    pub(super) fn take_turn(&self, apart: Duration) -> Result<(), Duration> {
+        let mut last = self.last_on.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let turn = next.map_or(now, |next| next.max(now));
-        *next = Some(turn + apart);
-        turn
+        let left = last.map_or(Duration::ZERO, |last| apart.saturating_sub(now - last));
+        if left.is_zero() {
+            *last = Some(now);
+            return Ok(());
+        }
+        Err(left)
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashSet<u64>> {
@@ -86,12 +83,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn machines_are_switched_on_one_after_the_other() {
-        let (starts, begun, apart) = (Starts::default(), Instant::now(), Duration::from_secs(2));
-        let turns: Vec<_> = (0..3).map(|_| (starts.take_turn(apart) - begun).as_secs()).collect();
-        assert_eq!((turns, starts.until_turn().as_secs()), (vec![0, 2, 4], 6));
-        // Turns that were not used are not made up for.
+        let (starts, apart) = (Starts::default(), Duration::from_secs(5));
+        assert_eq!(starts.take_turn(apart), Ok(()));
+        assert_eq!(starts.take_turn(apart), Err(apart));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(starts.take_turn(apart), Err(Duration::from_secs(2)), "one that was not taken costs nothing");
+        assert_eq!(starts.take_turn(Duration::from_secs(3)), Ok(()), "a shorter interval counts at once");
+        assert_eq!(starts.take_turn(Duration::ZERO), Ok(()));
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!((starts.until_turn(), (starts.take_turn(apart) - begun).as_secs()), (Duration::ZERO, 60));
-        assert_eq!((starts.take_turn(Duration::ZERO) - begun).as_secs(), 62);
+        assert_eq!((starts.take_turn(apart), starts.take_turn(apart)), (Ok(()), Err(apart)));
     }
 }

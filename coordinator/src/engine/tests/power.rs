@@ -5,6 +5,7 @@ use landfall_bmcsim::{BmcSim, Eject, MediaAt, PASSWORD, Quirks, USERNAME};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::engine::fleet::Settings;
 use crate::engine::power::Driver;
 
 fn with_bmc(name: &str, mac: &str, sim: &BmcSim) -> serde_json::Value {
@@ -529,6 +530,82 @@ async fn a_person_switches_a_machine_that_no_workflow_needs() {
     sim.change(|state| state.quirks.is_down = true);
     let refused = ask("m1", PowerAction::Status, false).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SourceUnreachable, "{refused}");
+    stop.cancel();
+    keeper.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_without_a_bmc_is_woken_for_its_workflow() {
+    let port = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let world = World::new().await;
+    let mut woken = machine("m1", MAC);
+    let listens_at = port.local_addr().unwrap().port();
+    woken["spec"]["power"] = json!({"wakeOnLan": {"address": "127.0.0.1", "port": listens_at}});
+    world.apply(woken).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    let mut packet = [0; 128];
+    assert!(port.try_recv(&mut packet).is_err(), "nothing waits for it");
+    world.provision(false).await.unwrap();
+    looks(&world, &mut driver, 3).await;
+    let read = tokio::time::timeout(Duration::from_secs(10), port.recv(&mut packet)).await.unwrap().unwrap();
+    assert_eq!((read, packet[6..12].to_vec()), (102, vec![0x52, 0x54, 0, 0, 0, 1]));
+    world.enroll(b"key").await.unwrap();
+    let _agent = world.connect(hello("b1", "D1", vec![])).await;
+    looks(&world, &mut driver, 3).await;
+    assert_eq!(attempts(&world).await, [(BootWay::OwnOrder, None)]);
+    assert_eq!(world.condition("BMCReachable").await, None, "there is none");
+    let stop = CancellationToken::new();
+    let (engine, token) = (world.engine.clone(), stop.clone());
+    let keeper = tokio::spawn(async move { engine.power().run(token).await });
+    let ask = async |action| {
+        let asked = world.engine.power().request("m1", PowerRequest { action, force: true });
+        tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap()
+    };
+    while ask(PowerAction::Status).await.is_err() {
+        // Its task has not begun.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ask(PowerAction::On).await.unwrap().power, None);
+    let refused = ask(PowerAction::Off).await.unwrap_err();
+    assert!(refused.to_string().contains("Wake-on-LAN does not support to switch a machine off"), "{refused}");
+    stop.cancel();
+    keeper.await.unwrap();
+}
+
+#[tokio::test]
+async fn machines_are_switched_on_apart_and_none_stays_off() {
+    let sims = [BmcSim::start(Quirks::default()).await, BmcSim::start(Quirks::default()).await];
+    let world = World::new().await;
+    let settings = world.engine.fleet().settings();
+    let hour = Duration::from_secs(3600);
+    world.engine.fleet().reload(Settings { power_on_interval: hour, ..Settings::clone(&settings) });
+    world.apply(secret(PASSWORD)).await.unwrap();
+    for (name, mac, sim) in [("m1", MAC, &sims[0]), ("m2", "52:54:00:00:00:02", &sims[1])] {
+        world.apply(with_bmc(name, mac, sim)).await.unwrap();
+    }
+    sims[1].change(|state| state.computer.is_on = true);
+    let stop = CancellationToken::new();
+    let (engine, token) = (world.engine.clone(), stop.clone());
+    let keeper = tokio::spawn(async move { engine.power().run(token).await });
+    for sim in &sims {
+        sim.until("a session", |state| state.accounts.opened == 1).await;
+    }
+    let ask = async |name: &'static str, action| {
+        world.engine.power().request(name, PowerRequest { action, force: false }).await.map(|report| report.power)
+    };
+    assert_eq!(ask("m1", PowerAction::On).await, Ok(Some(PowerState::On)));
+    // It has power already: no turn is needed.
+    assert_eq!(ask("m2", PowerAction::On).await, Ok(Some(PowerState::On)));
+    let refused = ask("m2", PowerAction::Cycle).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::MachineBusy, "{refused}");
+    assert!(sims[1].seen().computer.is_on, "what could not be switched on again was not switched off");
+    // Nor is one that waits for its workflow.
+    world.engine.requests().provision("m2", "os", BTreeMap::new(), world.ann(false), None).await.unwrap();
+    sims[1].until("a boot device", |state| state.computer.target == "Pxe").await;
+    assert!(sims[1].seen().computer.starts.is_empty());
+    world.engine.fleet().reload(Settings { power_on_interval: Duration::ZERO, ..Settings::clone(&settings) });
+    sims[1].until("a start", |state| state.computer.starts.len() == 1).await;
     stop.cancel();
     keeper.await.unwrap();
 }

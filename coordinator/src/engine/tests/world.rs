@@ -100,6 +100,7 @@ impl World {
             certificate_ttl: Duration::from_secs(12 * 3600),
             phone_home_deadline: Duration::from_secs(900),
             netboot_deadline: Duration::from_secs(900),
+            advertise: std::net::Ipv4Addr::LOCALHOST.into(),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
             boot_image_url: "http://10.77.0.1:7480/boot/initramfs".into(),
             medium_url: Some("http://10.77.0.1:7480/boot/landfall.iso".into()),

@@ -25,6 +25,7 @@ struct Computer {
     set: Option<BootWay>,
     ways: &'static [BootWay],
     keeps_medium: bool,
+    reads_power: bool,
     steps: Vec<Step>,
 }
 
@@ -44,13 +45,14 @@ impl Computer {
             set: None,
             ways: &BootWay::ALL,
             keeps_medium: false,
+            reads_power: true,
             steps: Vec::new(),
         }
     }
 
     fn look(&self) -> Look<'static> {
-        let Self { wanted, connected, leased, last_heard, power, ways, netboot, now, .. } = *self;
-        Look { wanted, connected, leased, last_heard, power, ways, netboot, now }
+        let Self { wanted, connected, leased, last_heard, power, ways, reads_power, netboot, now, .. } = *self;
+        Look { wanted, connected, leased, last_heard, reads_power, power, ways, netboot, now }
     }
 
     /// One step, as the engine makes it.
@@ -70,7 +72,7 @@ impl Computer {
                 self.set = Some(way);
             }
             Step::On => {
-                self.power = Some(PowerState::On);
+                self.power = self.reads_power.then_some(PowerState::On);
                 let way = self.set.take().unwrap_or(BootWay::OwnOrder);
                 if self.boots_by == Some(way) {
                     (self.connected, self.wanted) = (true, Wanted::Nothing);
@@ -230,6 +232,29 @@ fn the_medium_of_a_lost_agent_is_ejected_at_once() {
 }
 
 #[test]
+fn a_machine_without_a_bmc_is_switched_on_alone() {
+    let without = || {
+        let new =
+            Computer { power: None, reads_power: false, ways: &[BootWay::OwnOrder], ..Computer::new(PowerState::Off) };
+        Computer { boots_by: Some(BootWay::OwnOrder), ..new }
+    };
+    let mut computer = without();
+    computer.runs();
+    let begin = Step::Begin(RUN, BootWay::OwnOrder);
+    assert_eq!(computer.steps, [begin, Step::On, Step::End(Outcome::Heard), Step::Rest]);
+    // An agent that may act keeps its machine.
+    let mut computer = Computer { leased: true, ..without() };
+    for _ in 0..100 {
+        assert_eq!(computer.turn(), Step::Wait);
+    }
+    // One that does not come: a person has to look.
+    let mut computer = Computer { boots_by: None, ..without() };
+    computer.runs();
+    assert_eq!((computer.steps.last(), computer.made(&Step::On)), (Some(&Step::GiveUp), 1));
+    assert!(computer.status.attempts[0].failure.as_ref().unwrap().contains("restarted by hand"));
+}
+
+#[test]
 fn only_the_stated_ways_are_tried_in_their_order() {
     const WAYS: &[BootWay] = &[BootWay::VirtualMedia, BootWay::PxeOnce];
     let mut computer = Computer { boots_by: None, ways: WAYS, ..Computer::new(PowerState::Off) };
@@ -267,6 +292,14 @@ fn what_worked_is_tried_first_until_it_fails() {
     computer.boots_by = Some(BootWay::PxeOnce);
     computer.runs();
     assert_eq!(computer.steps[0], Step::Begin(Uuid::from_u128(8), BootWay::PxeContinuous));
+    assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
+}
+
+#[test]
+fn what_the_other_mode_found_is_not_reversed_again() {
+    let mut computer = Computer { boots_by: Some(BootWay::PxeOtherMode), ..Computer::new(PowerState::Off) };
+    computer.runs();
+    // The agent has said which mode it is in.
     assert_eq!(computer.status.worked, Some(BootWay::PxeOnce));
 }
 
