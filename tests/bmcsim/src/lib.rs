@@ -73,14 +73,15 @@ impl BmcSim {
 
     /// Starts one on HTTPS, with a certificate of its own.
     pub async fn start_tls(quirks: Quirks) -> Self {
-        Self::serve(loopback().await, Shared::new(quirks), Some(server::Identity::generate()))
+        let identity = server::Identity::generate(&quirks);
+        Self::serve(loopback().await, Shared::new(quirks), Some(identity))
     }
 
     /// Starts one on HTTPS before a computer that is there, at a port that may be in another network.
     pub fn start_before(hardware: Arc<dyn Hardware>, listener: TcpListener, quirks: Quirks) -> Self {
-        let shared = Shared::new(quirks);
+        let (identity, shared) = (server::Identity::generate(&quirks), Shared::new(quirks));
         shared.lock().computer.hardware = Some(hardware);
-        Self::serve(listener, shared, Some(server::Identity::generate()))
+        Self::serve(listener, shared, Some(identity))
     }
 
     /// Starts one on IPMI 2.0 over LAN.

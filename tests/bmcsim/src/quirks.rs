@@ -104,6 +104,8 @@ pub struct Quirks {
     pub hangs: bool,
     /// From a request that has this in it on, that one included, requests are never answered.
     pub hangs_at: Option<&'static str>,
+    /// What each answer takes.
+    pub answers_after: Duration,
     /// Connections are cut without an answer.
     pub is_down: bool,
     /// Whatever changes something is answered with 503.
@@ -118,8 +120,10 @@ pub struct Quirks {
     pub refuses_shutdown: bool,
     /// It reports that it switches on, and does not.
     pub stays_off: bool,
-    /// What its clock shows; absent: the time.
+    /// What its clock shows; absent: the time. With it its certificate is of 1970.
     pub clock: Option<&'static str>,
+    /// It speaks TLS 1.2 alone.
+    pub only_tls12: bool,
     /// Where virtual drives are.
     pub media_at: MediaAt,
     /// Whatever is read of them is answered with 503.

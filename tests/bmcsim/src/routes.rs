@@ -23,8 +23,14 @@ pub(crate) fn router(shared: Shared) -> Router {
 async fn answer(
     Extract(shared): Extract<Shared>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes,
 ) -> Response {
-    let is_answered = shared.lock().takes(format!("{method} {}", uri.path()));
+    let (is_answered, after) = {
+        let mut state = shared.lock();
+        (state.takes(format!("{method} {}", uri.path())), state.quirks.answers_after)
+    };
     shared.notify();
+    if !after.is_zero() {
+        tokio::time::sleep(after).await;
+    }
     if !is_answered {
         std::future::pending::<()>().await;
     }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use landfall_sim::echo;
 use landfall_sim::measure::{Plan, measure};
+use landfall_sim::power;
 use landfall_sim::process::raise_open_files;
 use landfall_sim::report::Report;
 use landfall_sim::subject::Kind;
@@ -44,6 +45,21 @@ enum Command {
         #[arg(long)]
         report: Option<PathBuf>,
     },
+    /// Measures how a coordinator of its own starts machines behind slow, dead and hanging BMCs.
+    Power {
+        /// The coordinator's program.
+        #[arg(long)]
+        program: PathBuf,
+        /// How many machines.
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
+        machines: u32,
+        /// Seed of the fleet; the same seed gives the same fleet.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Writes everything to this file, as JSON.
+        #[arg(long)]
+        report: Option<PathBuf>,
+    },
     /// Answers agents' calls by bare tonic over mutual TLS, and keeps nothing.
     EchoServer {
         /// Where.
@@ -63,6 +79,13 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     match arguments.command {
         Command::EchoServer { listen, directory } => runtime.block_on(echo::serve(listen, &directory)),
+        Command::Power { program, machines, seed, report } => {
+            let found = runtime.block_on(power::measure(program, machines, seed))?;
+            print!("{}", found.table());
+            write(report, &found)?;
+            runtime.shutdown_background();
+            Ok(())
+        }
         Command::Coordinator { program, agents, seed, report } => {
             ensure!(
                 u64::from(agents) + SPARE_FILES <= files,
@@ -71,15 +94,19 @@ fn main() -> Result<()> {
             );
             let found = runtime.block_on(compare(program, agents, seed))?;
             println!("{}", found.table());
-            if let Some(path) = report {
-                let json = serde_json::to_string_pretty(&found)?;
-                std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))?;
-            }
+            write(report, &found)?;
             // The runtime would only wait for sessions that never end.
             runtime.shutdown_background();
             Ok(())
         }
     }
+}
+
+/// Writes a report, if it is asked for.
+fn write(path: Option<PathBuf>, found: &impl serde::Serialize) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let json = serde_json::to_string_pretty(found)?;
+    std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
 }
 
 async fn compare(program: PathBuf, agents: u32, seed: u64) -> Result<Report> {

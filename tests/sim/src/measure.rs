@@ -231,7 +231,7 @@ async fn end(subject: &Subject, agents: Vec<Arc<Agent>>) -> Result<u64> {
 }
 
 /// Of sorted figures; 0 of none.
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or(0.0)
 }

@@ -18,7 +18,7 @@ use crate::machine::Machine;
 
 const API: &str = "http://localhost/apis/landfall.dev/v1alpha1";
 /// Requests under way at once while a site is prepared.
-const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 32;
 /// From the start of a process until it answers.
 const START_LIMIT: Duration = Duration::from_secs(300);
 /// One request.
@@ -108,21 +108,58 @@ impl Subject {
         if matches!(self.kind, Kind::Echo) {
             return Ok(());
         }
-        let document = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+        self.template().await?;
+        let described = futures::stream::iter(machines.iter().map(|machine| async move {
+            self.describe_one(machine, None).await?;
+            self.provision(machine).await
+        }));
+        described.buffer_unordered(AT_ONCE).try_collect::<()>().await
+    }
+
+    /// Applies the template of all workflows.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn template(&self) -> Result<()> {
         let image = format!("http://127.0.0.1:{}/images/os.raw.zst", self.http);
         let template = json!({"actions": [
             {"name": "write", "writeImage": {"image": {"url": image, "digest": format!("sha256:{}", "0a".repeat(32))}}},
             {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
             {"name": "restart", "reboot": {}},
         ]});
-        self.post("/apply", &document("Template", "os", template)).await?;
-        let document = &document;
-        let described = futures::stream::iter(machines.iter().map(|machine| async move {
-            let macs: Vec<_> = machine.identity().macs.iter().map(ToString::to_string).collect();
-            self.post("/apply", &document("Machine", &machine.name, json!({"identity": {"macs": macs}}))).await?;
-            self.post(&format!("/machines/{}/provision", machine.name), &json!({"template": "os"})).await
-        }));
-        described.buffer_unordered(AT_ONCE).try_collect::<()>().await
+        self.apply("Template", "os", template).await
+    }
+
+    /// Describes a machine, behind this BMC if there is one.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn describe_one(&self, machine: &Machine, bmc: Option<Value>) -> Result<()> {
+        let macs: Vec<_> = machine.identity().macs.iter().map(ToString::to_string).collect();
+        let mut spec = json!({"identity": {"macs": macs}});
+        if let Some(bmc) = bmc {
+            spec["bmc"] = bmc;
+        }
+        self.apply("Machine", &machine.name, spec).await
+    }
+
+    /// Requests a workflow on a machine.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn provision(&self, machine: &Machine) -> Result<()> {
+        self.post(&format!("/machines/{}/provision", machine.name), &json!({"template": "os"})).await
+    }
+
+    /// Applies a document.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn apply(&self, kind: &str, name: &str, spec: Value) -> Result<()> {
+        let head = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}});
+        let mut document = head;
+        document["spec"] = spec;
+        self.post("/apply", &document).await
     }
 
     /// The token that the machine's boot script carries.
@@ -246,6 +283,7 @@ fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
     let config = format!(
         "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
          [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n[limits]\nparallel_installs = 1000000\n\
+         power_on_interval = \"1ms\"\n\
          [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n"
     );
     fs::write(directory.join("coordinator.toml"), config).context("cannot write the configuration")
