@@ -109,12 +109,18 @@ impl FromStr for BmcAddress {
 
     fn from_str(text: &str) -> Result<Self, BmcAddressError> {
         let bad = |hint| BmcAddressError { shown: text.to_owned(), hint };
+        // Wherever it stands: a password may have a slash in it.
+        if text.contains('@') {
+            let hint = "name the account in a Secret (spec.bmc.credentials); addresses are logged and shown";
+            let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+            let scheme = BmcProtocol::ALL.into_iter().map(|known| known.schemes().0).find(|known| *known == scheme);
+            return Err(BmcAddressError {
+                shown: scheme.map_or("…".to_owned(), |scheme| format!("{scheme}://…")),
+                hint,
+            });
+        }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad(FORMS))?;
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        if authority.contains('@') {
-            let hint = "name the account in a Secret (spec.bmc.credentials); addresses are logged and shown";
-            return Err(BmcAddressError { shown: format!("{scheme}://…"), hint });
-        }
         let known = BmcProtocol::ALL.into_iter().find(|protocol| protocol.schemes().0 == scheme);
         let protocol = known.ok_or_else(|| bad(FORMS))?;
         let path = rest.get(authority.len()..).unwrap_or_default().trim_end_matches('/');
@@ -240,8 +246,12 @@ mod tests {
         ] {
             assert!(bad.parse::<BmcAddress>().is_err(), "{bad}");
         }
-        let refused = "redfish+https://root:hunter2@h".parse::<BmcAddress>().unwrap_err().to_string();
-        assert!(!refused.contains("hunter2") && refused.contains("Secret"), "{refused}");
+        for written in
+            ["redfish+https://root:hunter2@h", "redfish+https://root:a/hunter2@h", "root:hunter2@h", "hunter2://a@h"]
+        {
+            let refused = written.parse::<BmcAddress>().unwrap_err().to_string();
+            assert!(!refused.contains("hunter2") && refused.contains("Secret"), "{refused}");
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Hardware {
         spec.get("disks");
         self.metadata(&mut spec, report);
         spec.get("userData");
-        let bmc = "power control and boot order are not Landfall's; keep using the tool that you have";
+        let bmc = "state the BMC in the machine's spec.bmc, and its account in a Secret (docs/power.md)";
         spec.no_counterpart(&["bmcRef", "bmc"], bmc, report);
         spec.no_counterpart(&["vendorData"], "put it into the cloudInit action of the template", report);
         spec.no_counterpart(&["references"], "state what templates take from there as parameters", report);
@@ -124,7 +124,7 @@ impl Hardware {
                     cloudInit action";
                 report.todo(name.line, message);
             }
-            let why = "state it in your DHCP server, because Landfall has no reservations";
+            let why = "state the address in the machine's spec.reservations, or in your DHCP server";
             dhcp.no_counterpart(
                 &["ip", "name_servers", "time_servers", "domain_name", "classless_static_routes"],
                 why,
@@ -207,7 +207,7 @@ fn netboot(fields: &mut Fields<'_>, report: &mut Report) {
 
 /// Of the newer shape of Hardware.
 fn dhcp(fields: &mut Fields<'_>, report: &mut Report) {
-    let why = "state it in your DHCP server, because Landfall has no reservations";
+    let why = "state the address in the machine's spec.reservations, or in your DHCP server";
     fields.no_counterpart(&["dhcp", "ipam"], why, report);
     fields.no_counterpart(&["netboot"], "Landfall serves its own boot scripts and boot image", report);
 }
