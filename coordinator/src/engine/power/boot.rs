@@ -78,11 +78,11 @@ const fn is_of_the_account(error: &BmcError) -> bool {
 
 /// The URL of the boot medium for a machine; or why there is none.
 pub(super) fn medium_of(machine: &Machine, settings: &Settings) -> Result<String, String> {
+    let Settings { medium_url, arm64_medium_url, .. } = settings;
     let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
     // One that was never seen is most likely of the architecture that most are.
     let is_arm64 = facts.is_some_and(|facts| facts.cpu.architecture == "aarch64");
-    let (url, key) =
-        if is_arm64 { (&settings.arm64_medium_url, "boot.arm64.iso") } else { (&settings.medium_url, "boot.iso") };
+    let (url, key) = if is_arm64 { (arm64_medium_url, "boot.arm64.iso") } else { (medium_url, "boot.iso") };
     url.clone()
         .ok_or_else(|| format!("the coordinator has no boot medium; make one with landfall-image iso, and set {key}"))
 }

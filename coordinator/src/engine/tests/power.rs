@@ -265,6 +265,25 @@ async fn what_led_one_machine_is_tried_first_on_its_like() {
 }
 
 #[tokio::test]
+async fn an_arm64_machine_gets_no_medium_of_another_architecture() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = world_with_ways(&sim, &[BootWay::VirtualMedia]).await;
+    let arm64 = |machine: &mut Machine| {
+        let mut facts = landfall_api::MachineFacts::default();
+        facts.cpu.architecture = "aarch64".into();
+        machine.status.get_or_insert_default().facts = Some(facts.into());
+    };
+    world.engine.fleet().mutate_machine("m1", arm64).await.unwrap();
+    sim.change(|state| state.computer.is_on = true);
+    world.provision(false).await.unwrap();
+    looks(&world, &mut driver(&world, "m1"), 5).await;
+    let tried = attempts(&world).await;
+    assert!(tried[0].1.as_ref().unwrap().contains("boot.arm64.iso"), "{tried:?}");
+    let seen = sim.seen();
+    assert_eq!((seen.drive.inserts, seen.computer.shutdowns), (0, 0), "a machine that runs is left alone");
+}
+
+#[tokio::test]
 async fn a_bmc_that_cannot_eject_holds_up_nothing() {
     let sim = BmcSim::start(Quirks::default()).await;
     let works = BmcSim::start(Quirks::default()).await;
