@@ -1,6 +1,7 @@
 //! A machine's BMC: where the coordinator reaches it, and what the coordinator has read there.
 
 mod address;
+mod console;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -9,6 +10,7 @@ use serde_with::skip_serializing_none;
 use uuid::Uuid;
 
 pub use address::{BmcAddress, BmcAddressError, BmcProtocol, is_bmc_place, place_has};
+pub use console::{Characters, ConsoleInput, ConsoleLine, ConsoleRequest, ConsoleTaken, MAX_CONSOLE_INPUT};
 
 use crate::{Digest, MacAddr};
 
@@ -34,6 +36,11 @@ pub struct BmcSpec {
     /// Certificates in PEM of the authorities that may sign the BMC's certificate, for the host in `address`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ca_certificates: Vec<String>,
+    /// Where the machine's serial console is, `ipmi://HOST` or `ipmi://HOST:PORT`: `landfall console` speaks IPMI's Serial over LAN, with
+    /// the same account. Default: the address, if that is one of IPMI. The Secret's `spec.bmcs` must name this host too. What it costs:
+    /// who can send packets to a BMC with IPMI can have it prove that it knows the password, and guess the password from that in
+    /// their own time. Use a long random one, and a network for BMCs alone.
+    pub console: Option<BmcAddress>,
     /// The ways to have the machine start its agent, in the order in which they are tried, each at most once. What worked the last time
     /// comes first. Default: all, in the order of their list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,6 +48,12 @@ pub struct BmcSpec {
 }
 
 impl BmcSpec {
+    /// Where the serial console is; absent: the document does not say.
+    pub fn console(&self) -> Option<&BmcAddress> {
+        let own = (self.address.protocol() == BmcProtocol::Ipmi).then_some(&self.address);
+        self.console.as_ref().or(own)
+    }
+
     /// The ways that may be tried, in their order.
     pub fn ways(&self) -> Vec<BootWay> {
         let is_ipmi = self.address.protocol() == BmcProtocol::Ipmi;
@@ -143,6 +156,8 @@ pub struct BmcStatus {
     pub system: Option<BmcSystem>,
     /// The login that the BMC refused. The account is not tried again before the Secret or the BMC's address changes.
     pub refused: Option<RefusedLogin>,
+    /// The same of the login for the serial console at `spec.bmc.console`.
+    pub console_refused: Option<RefusedLogin>,
     /// What was done to have the machine netboot for its newest workflow, the newest last; at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<BootAttempt>,

@@ -68,7 +68,8 @@ pub use access::{
 pub use action::*;
 pub use bmc::{
     BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcAddressError, BmcProtocol, BmcSpec, BmcStatus, BmcSystem, BootAttempt,
-    BootMedium, BootWay, PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, is_bmc_place, place_has,
+    BootMedium, BootWay, Characters, ConsoleInput, ConsoleLine, ConsoleRequest, ConsoleTaken, MAX_CONSOLE_INPUT,
+    PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, is_bmc_place, place_has,
 };
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use disk_id::DiskId;

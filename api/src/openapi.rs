@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::without_links;
 use crate::{
-    API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Inspection,
-    Kind, ListMetadata, LogRecord, ManifestReport, OperatorRevoked, PowerReport, PowerRequest, Preview, PreviewRequest,
-    Problem, ProvisionRequest, RenderRequest, RenderedList, SightingList, TokenInfo, TokenIssued, TokenList,
-    TokenRequest, WatchType, schema,
+    API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, ConsoleInput, ConsoleLine, ConsoleRequest, ConsoleTaken,
+    DeprovisionRequest, EventRecord, HistoryEntry, Inspection, Kind, ListMetadata, LogRecord, ManifestReport,
+    OperatorRevoked, PowerReport, PowerRequest, Preview, PreviewRequest, Problem, ProvisionRequest, RenderRequest,
+    RenderedList, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -69,8 +69,8 @@ fn components() -> Map<String, Value> {
     define!(
         Problem, ListMetadata, WatchType, ApplyOutcome, ProvisionRequest, DeprovisionRequest, RenderRequest,
         RenderedList, PreviewRequest, Preview, EventRecord, HistoryEntry, Inspection, LogRecord, ManifestReport,
-        PowerRequest, PowerReport, ApproveRequest, AuditEntry, OperatorRevoked, SightingList, TokenInfo, TokenIssued,
-        TokenList, TokenRequest,
+        PowerRequest, PowerReport, ConsoleRequest, ConsoleLine, ConsoleInput, ConsoleTaken, ApproveRequest, AuditEntry,
+        OperatorRevoked, SightingList, TokenInfo, TokenIssued, TokenList, TokenRequest,
     );
     out.extend(generator.take_definitions(true));
     if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
@@ -204,6 +204,8 @@ posts! {
         "Have a machine's agent look at it again; answers what changed, once the facts are stored";
     "/machines/{name}/power" power(PowerRequest) -> PowerReport:
         "Read a machine's power through its BMC, or change it; answers what is read then";
+    "/machines/{name}/console/input" typeIntoConsole(ConsoleInput) -> ConsoleTaken:
+        "Type at an open console; one request after the other";
     "/machines/{name}/adopt" adopt() -> Machine: "Adopt a machine that is already installed";
     "/machines/{name}/release" release() -> Machine: "Take a machine out of its pool: it is cleared, and then free";
     "/machines/{name}/confirm" confirmMachine() -> Machine: "Clear a machine's identity alarm";
@@ -231,6 +233,10 @@ fn actions(paths: &mut Map<String, Value>) {
         let post = operation(id, about, vec![path_name()], body.map(reference), json_content(reference(answer)));
         paths.insert(format!("{API_PATH}{path}"), json!({ "post": post }));
     }
+    let (path, about) =
+        (format!("{API_PATH}/machines/{{name}}/console"), "Open a machine's serial console, for as long as it is read");
+    let (request, lines) = (Some(reference("ConsoleRequest")), lines_content(reference("ConsoleLine")));
+    paths.insert(path, json!({ "post": operation("openConsole", about, vec![path_name()], request, lines) }));
     let mut get = |path: String, id: &str, about: &str, parameters: Vec<Value>, content: Value| {
         paths.insert(path, json!({ "get": operation(id, about, parameters, None, content) }));
     };

@@ -260,6 +260,11 @@ fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
             }
         }
     }
+    if let Some(console) = spec.console.as_ref().filter(|console| console.protocol() != BmcProtocol::Ipmi) {
+        let message = format!("\"{console}\" is not an address of IPMI, which the serial console needs");
+        let hint = format!("write ipmi://{}", console.host());
+        issues.push(Issue::new("spec.bmc.console", message, hint));
+    }
     for (n, way) in spec.ways.iter().enumerate() {
         let at = format!("spec.bmc.ways[{n}]");
         if spec.ways[..n].contains(way) {

@@ -84,6 +84,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Logs(args) => commands::logs::run(&args, &connect().await?, out).await,
         Command::History(args) => commands::history::run(&args, &connect().await?, out).await,
         Command::Power(args) => commands::power::run(&args, &connect().await?, out).await,
+        Command::Console(args) => commands::console::run(&args, &connect().await?, out).await,
         Command::Inspect(args) => commands::facts::inspect(&args, &connect().await?, out).await,
         Command::Facts(args) => commands::facts::run(&args, &connect().await?, out).await,
         Command::Audit(args) => commands::audit::run(&args, &connect().await?, out).await,

@@ -115,6 +115,16 @@ impl Out {
         writeln!(io::stdout().lock(), "{line}")
     }
 
+    /// Writes bytes as they are, at once.
+    ///
+    /// # Errors
+    /// As [`Out::line`].
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
     /// Writes a value as indented JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         Self::raw(&escaped(serde_json::to_string_pretty(value)?))

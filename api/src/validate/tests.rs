@@ -181,3 +181,12 @@ fn a_bmc_without_tls_has_no_certificate() {
         assert_eq!(of(address), ["spec.bmc.certificate", "spec.bmc.caCertificates"], "{address}");
     }
 }
+
+#[test]
+fn a_serial_console_is_at_an_address_of_ipmi() {
+    let of = |address: &str, console: &str| of_bmc(json!({"address": address, "console": console}));
+    for address in ["redfish+https://192.0.2.7", "ipmi://192.0.2.7"] {
+        assert!(of(address, "ipmi://192.0.2.7:6230").is_empty(), "{address}");
+        assert_eq!(of(address, "redfish+https://192.0.2.7"), ["spec.bmc.console"], "{address}");
+    }
+}

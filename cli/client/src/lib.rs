@@ -3,6 +3,7 @@
 //! The operator's command and the lab use it; neither has another way to the coordinator.
 
 mod connect;
+mod console;
 mod error;
 mod routes;
 mod scope;

@@ -136,7 +136,7 @@ impl Client {
     }
 
     /// An answer, or its failure with a hint.
-    async fn or_hint<T>(
+    pub(crate) async fn or_hint<T>(
         &self, kind: Kind, name: &str, answer: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         match answer.await {

@@ -20,7 +20,7 @@ pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History,
 pub(crate) use facts::{Facts, FactsCommand, Inspect};
 pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
-pub(crate) use power::Power;
+pub(crate) use power::{Console, Power};
 pub(crate) use runs::{
     Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Release, Resume, Retry, Run, Watch,
 };
@@ -141,6 +141,8 @@ pub(crate) enum Command {
     History(History),
     /// Read machines' power, or change it.
     Power(Power),
+    /// Open a machine's serial console.
+    Console(Console),
     /// Look at a machine again, and show which facts changed.
     Inspect(Inspect),
     /// Compare the hardware of machines.

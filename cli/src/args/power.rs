@@ -1,4 +1,4 @@
-//! Words of `landfall power`.
+//! Words of `landfall power` and `landfall console`.
 
 use clap::Args;
 use landfall_api::PowerAction;
@@ -31,4 +31,22 @@ pub(crate) struct Power {
 fn action(text: &str) -> Result<PowerAction, String> {
     let all = PowerAction::ALL.map(PowerAction::as_str).join(", ");
     PowerAction::named(text).ok_or_else(|| format!("it is none of {all}"))
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Through the machine's BMC (IPMI Serial over LAN): spec.bmc.address, or spec.bmc.console of a machine with Redfish. One person reads a
+console at a time. ~. after Enter ends it, ~B sends a break, ~? lists the keys. Where input or output is no terminal, it only
+prints, until Ctrl-C.
+
+Examples:
+  landfall console node-1                          At this terminal
+  landfall console node-1 --take-over              End the one that another person, or another program, has open
+  landfall console node-1 > boot.log               Write down what the machine says")]
+pub(crate) struct Console {
+    /// The machine's name.
+    pub(crate) machine: String,
+    /// Also if the console is open elsewhere: that one ends.
+    #[arg(long)]
+    pub(crate) take_over: bool,
 }

@@ -74,7 +74,7 @@ pub(crate) async fn approve(args: &Approve, client: &Client, out: &mut Out) -> R
 }
 
 /// `node-1`, or `machine/node-1` as other commands print it.
-fn name(word: &str) -> Result<&str, Failure> {
+pub(super) fn name(word: &str) -> Result<&str, Failure> {
     match word.split_once('/') {
         None => Ok(word),
         Some((kind, name)) if Kind::from_word(kind) == Some(Kind::Machine) => Ok(name),

@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod complete;
 pub(crate) mod completion;
 pub(crate) mod confirm;
+pub(crate) mod console;
 pub(crate) mod context;
 pub(crate) mod delete;
 pub(crate) mod describe;

@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{fleet, hostile};
+use crate::{console, fleet, hostile};
 
 const API: &str = "/apis/landfall.dev/v1alpha1";
 
@@ -438,7 +438,8 @@ impl Fake {
             .route(&format!("{API}/machines/{{name}}/render"), post(render))
             .route(&format!("{API}/{{plural}}/{{name}}/events"), get(events))
             .route(&format!("{API}/workflows/{{name}}/logs"), get(logs))
-            .with_state(seen.clone());
+            .with_state(seen.clone())
+            .merge(console::routes(API, seen.clone()));
         runtime.spawn(async move { axum::serve(listener, router).await });
         Self { socket, dir, seen, _runtime: runtime }
     }

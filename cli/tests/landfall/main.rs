@@ -1,6 +1,7 @@
 //! The real binary against a coordinator of canned documents: what people see, what programs get, and exit codes.
 
 mod completion;
+mod console;
 mod contexts;
 mod edit;
 mod fake;

@@ -82,6 +82,27 @@ pub enum BmcError {
         /// What is read.
         read: String,
     },
+    /// Its serial console is in use.
+    #[error("another console is open at {url}; end it there, or take it over (--take-over)")]
+    ConsoleBusy {
+        /// Where.
+        url: String,
+    },
+    /// Its serial console is switched off.
+    #[error(
+        "Serial over LAN is switched off at {url}; switch it on there, for the channel and for the account (ipmitool: \
+         \"sol set enabled true\" and \"sol payload enable CHANNEL USER\")"
+    )]
+    ConsoleOff {
+        /// Where.
+        url: String,
+    },
+    /// It has ended the serial console.
+    #[error("{url} has ended the console: another program took it over, or the BMC set it up anew")]
+    ConsoleEnded {
+        /// Where.
+        url: String,
+    },
     /// It answered with an error of IPMI.
     #[error("{url} answered {request} with {code:#04x}{said}")]
     Answered {

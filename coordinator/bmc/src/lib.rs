@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use landfall_api::{BmcProtocol, BmcSpec, BmcSystem, MacAddr, PowerState, WakeOnLan};
 
 pub use error::BmcError;
+pub use ipmi::Console;
 
 /// The account that a BMC is to accept.
 #[derive(Clone)]
@@ -87,6 +88,23 @@ pub enum PowerChange {
     Off,
     /// Ask its system to shut down.
     Shutdown,
+}
+
+/// What comes from a serial console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConsoleEvent {
+    /// What the computer wrote.
+    Output(Vec<u8>),
+    /// The BMC does not reach the computer's serial port: it has no power, or starts.
+    Unavailable,
+    /// It reaches it again.
+    Available,
+    /// The BMC lost some of what the computer wrote.
+    Overrun,
+    /// The computer sent a break.
+    Break,
+    /// So many bytes that were typed did not reach the computer, and will not: the BMC does not take them.
+    Unsent(usize),
 }
 
 /// One BMC, with a session where it gives one.

@@ -47,7 +47,7 @@ pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
 pub use fleet::{Clock, Fleet, Settings, Timepiece};
 pub use inspections::Inspections;
 pub use pools::Pools;
-pub use power::Power;
+pub use power::{OpenConsole, Power};
 pub use requests::{Clearing, Requests};
 pub use sessions::{Opened, Sessions};
 pub use source::{HttpSources, SourceChecker};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcProtocol, BmcSpec, Document, ErrorCode, Kind, Machine,
+    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcProtocol, Document, ErrorCode, Kind, Machine,
     Problem, Secret, SecretSpec, SecretStatus, Shared, Workflow, place_has,
 };
 use landfall_bmc::Account;
@@ -141,8 +141,8 @@ impl Vault {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `Forbidden`; or of the store.
-    pub(super) async fn bmc_account(&self, spec: &BmcSpec) -> Result<(Account, Version), Problem> {
-        let (name, host) = (&spec.credentials, spec.address.host());
+    pub(super) async fn bmc_account(&self, name: &str, address: &BmcAddress) -> Result<(Account, Version), Problem> {
+        let host = address.host();
         let at = format!("Secret/{name}");
         let missing = |what: String, hint: String| Problem::new(ErrorCode::NotFound, what).at(&at).hint(hint);
         let Some(document) = self.document(name).await? else {
@@ -151,13 +151,13 @@ impl Vault {
                 format!("apply it, with the values {BMC_USERNAME} and {BMC_PASSWORD}"),
             ));
         };
-        if !document.spec.bmcs.iter().any(|place| place_has(place, &spec.address)) {
+        if !document.spec.bmcs.iter().any(|place| place_has(place, address)) {
             return Err(Problem::new(
                 ErrorCode::Forbidden,
                 format!("the secret \"{name}\" does not name the BMC {host}"),
             )
             .at(&at)
-            .hint(match spec.address.protocol() {
+            .hint(match address.protocol() {
                 BmcProtocol::Redfish | BmcProtocol::Ipmi => {
                     format!("add {host}, or a network or domain with it, to its spec.bmcs")
                 }

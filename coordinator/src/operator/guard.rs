@@ -39,7 +39,8 @@ pub struct RouteInfo {
     pub access: Access,
     /// What it does, in one line.
     pub about: String,
-    /// Whether it only reads, although its method is one that changes something: what is asked stands in a body.
+    /// Whether the audit log has no entry of it, although its method is one that changes something: it only reads, and what is asked stands
+    /// in a body; or it is a part of what another request began.
     pub reads: bool,
 }
 
@@ -89,6 +90,22 @@ impl About {
     }
 }
 
+/// Who asked for what, for the entry of something that ends long after its request.
+#[derive(Clone)]
+pub(super) struct Asked {
+    who: String,
+    place: Place,
+}
+
+impl Asked {
+    /// The entry that it ended.
+    pub(super) fn ended(self, about: About) -> Note {
+        let (subject, detail, outcome) = (about.subject, about.detail, AuditOutcome::Done);
+        let action = format!("CLOSE {}", self.place.path);
+        Note { who: self.who, action, subject, detail, outcome, ..self.place.note() }
+    }
+}
+
 /// Lets a request through to its handler, or refuses it.
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Access::Least(least) = gate.access else { return next.run(request).await };
@@ -108,6 +125,7 @@ pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: 
         Err(problem) => return refuse(&gate.coordinator, place, request.extensions().get::<Peer>(), problem).await,
     };
     request.extensions_mut().insert(Operator { name: caller.name.clone(), role: caller.role });
+    request.extensions_mut().insert(Asked { who: caller.who.clone(), place: place.clone() });
     let response = if gate.changes {
         to_its_end(gate.coordinator.clone(), caller.who.clone(), place, request, next).await
     } else {

@@ -9,6 +9,7 @@ mod backup;
 mod body;
 mod caller;
 mod changes;
+mod console;
 mod cross_site;
 mod documents;
 mod follow;

@@ -9,7 +9,7 @@ use axum::routing::{MethodRouter, any, delete, get, post};
 use landfall_api::{API_PATH, Kind, Role};
 
 use super::guard::{Access, RouteInfo};
-use super::{access, backup, changes, documents, follow, history, meta, ops, runs};
+use super::{access, backup, changes, console, documents, follow, history, meta, ops, runs};
 use crate::state::Coordinator;
 
 /// A row of the table.
@@ -48,6 +48,11 @@ fn on_question<T: 'static>(path: &str, role: Role, about: &str, handler: impl Se
     route
 }
 
+/// A part of what another request began: the audit log has that one.
+fn on_part<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serves<T>) -> Route {
+    on_question(path, role, about, handler)
+}
+
 fn on_delete<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serves<T>) -> Route {
     row(Some(Method::DELETE), api(path), Access::Least(role), about, delete(handler))
 }
@@ -73,6 +78,8 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
         on_post("/machines/{name}/inspect", Operator, "Look at a machine again, and report its facts", runs::inspect),
         on_post("/machines/{name}/power", Operator, "Read a machine's power, or change it", runs::power),
+        on_post("/machines/{name}/console", Operator, "Open a machine's serial console", console::open),
+        on_part("/machines/{name}/console/input", Operator, "Type at an open console", console::input),
         on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
         on_post("/machines/{name}/release", Operator, "Take a machine out of its pool", runs::release),
         on_post("/machines/{name}/confirm", Operator, "Clear a machine's identity alarm", runs::confirm_identity),

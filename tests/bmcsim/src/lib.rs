@@ -10,6 +10,7 @@ mod ipmi;
 mod media;
 mod quirks;
 mod routes;
+mod serial;
 mod server;
 mod shared;
 
@@ -25,6 +26,7 @@ pub use computer::{Computer, Start};
 pub use hardware::{Hardware, Switch};
 pub use media::Drive;
 pub use quirks::{Eject, EntityTags, Insert, MediaAt, Quirks};
+pub use serial::Serial;
 
 use shared::Shared;
 
@@ -42,6 +44,8 @@ pub struct State {
     pub accounts: Accounts,
     /// The computer.
     pub computer: Computer,
+    /// Its serial port.
+    pub serial: Serial,
     /// Its virtual CD drive.
     pub drive: Drive,
     /// Requests so far: each as method and path, or as a payload's type and a command with its data.
@@ -119,6 +123,18 @@ impl BmcSim {
     /// Changes what it does.
     pub fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.shared.lock());
+    }
+
+    /// The computer writes to its serial port.
+    pub fn writes(&self, characters: &[u8]) {
+        self.change(|state| state.serial.output.extend(characters));
+        self.shared.notify();
+    }
+
+    /// The BMC ends Serial over LAN by itself.
+    pub fn end_console(&self) {
+        self.change(|state| state.serial.end());
+        self.shared.notify();
     }
 
     /// It restarts after an outage: it answers again, and has lost its sessions and the boot device.

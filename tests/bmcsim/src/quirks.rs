@@ -146,4 +146,18 @@ pub struct Quirks {
     pub wants_administrator: bool,
     /// IPMI: the account may not be an administrator.
     pub is_operator: bool,
+    /// Serial over LAN is switched off.
+    pub console_off: bool,
+    /// Serial over LAN is active in a session of another program.
+    pub console_taken: bool,
+    /// Serial over LAN: each packet is lost the first time, in both directions.
+    pub console_loses: bool,
+    /// Serial over LAN: each packet to the client is sent twice.
+    pub console_repeats: bool,
+    /// Serial over LAN: so many characters of a packet are taken at most.
+    pub console_takes: Option<usize>,
+    /// Serial over LAN: so many packets of the client are refused from now on.
+    pub console_refuses: u32,
+    /// Serial over LAN: characters are refused while the computer has no power.
+    pub console_needs_power: bool,
 }

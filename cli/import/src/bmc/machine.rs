@@ -109,7 +109,14 @@ impl Bmc {
             return None;
         };
         let Self { address, certificate, .. } = self;
-        Some(BmcSpec { address: address?, credentials, certificate, ca_certificates: Vec::new(), ways: Vec::new() })
+        Some(BmcSpec {
+            address: address?,
+            credentials,
+            certificate,
+            ca_certificates: Vec::new(),
+            ways: Vec::new(),
+            console: None,
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use aes::Aes128;
 use aes::cipher::{BlockModeDecrypt as _, BlockModeEncrypt as _, KeyIvInit as _};
 
 use super::keys::Keys;
-use super::packet;
+use super::packet::{self, kind};
 use super::suite::Suite;
 use super::window::Window;
 
@@ -35,21 +35,34 @@ impl Channel {
 
     /// A packet with that message, and with a number of its own: one that is sent again must not look like a copy.
     pub(super) fn seal(&mut self, message: &[u8], iv: [u8; BLOCK]) -> Vec<u8> {
+        self.seal_as(kind::MESSAGE, message, iv)
+    }
+
+    /// The same with a payload of another type.
+    pub(super) fn seal_as(&mut self, kind: u8, payload: &[u8], iv: [u8; BLOCK]) -> Vec<u8> {
         self.sent = self.sent.checked_add(1).unwrap_or(1);
-        let mut packet = packet::sealed(self.there, self.sent, &encrypt(&self.keys.encryption, iv, message));
+        let mut packet = packet::sealed(kind, self.there, self.sent, &encrypt(&self.keys.encryption, iv, payload));
         let mut code = self.suite.sign(&self.keys.integrity, &[packet::signed(&packet)]);
         code.truncate(self.suite.cut());
         packet.extend(code);
         packet
     }
 
-    /// The message of a packet; absent: it is not of this session, not the BMC's, damaged, or came before.
+    /// The message of a packet; absent: it has none, or [`Channel::open_any`] says no.
     pub(super) fn open(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.open_any(bytes).filter(|(kind, _)| *kind == kind::MESSAGE).map(|(_, message)| message)
+    }
+
+    /// The type and the payload of a packet; absent: it is not of this session, not the BMC's, damaged, or came before.
+    pub(super) fn open_any(&mut self, bytes: &[u8]) -> Option<(u8, Vec<u8>)> {
         let packet = packet::packet(bytes, self.suite.cut())?;
         let is_ours = packet.session == self.here
             && self.suite.verifies(&self.keys.integrity, &[packet.signed], self.suite.cut(), packet.code)
             && self.received.take(packet.sequence);
-        if is_ours { decrypt(&self.keys.encryption, packet.payload) } else { None }
+        if !is_ours {
+            return None;
+        }
+        Some((packet.kind, decrypt(&self.keys.encryption, packet.payload)?))
     }
 }
 

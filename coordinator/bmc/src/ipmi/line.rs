@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 /// and their processors slow.
 pub(super) const TRIES: &[u64] = &[250, 750, 1000, 1000, 2000];
 /// More than any packet of IPMI over LAN has.
-const MAX_PACKET: usize = 2048;
+pub(super) const MAX_PACKET: usize = 2048;
 
 /// A socket to one BMC.
 pub(super) struct Line(UdpSocket);
@@ -57,6 +57,11 @@ impl Line {
             }
         }
         Err(why)
+    }
+
+    /// Waits for one packet: its length.
+    pub(super) async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(buffer).await
     }
 
     /// Sends one packet, and awaits nothing.

@@ -19,6 +19,9 @@ impl Command {
     pub(super) const CLOSE: Self = Self::new(0x06, 0x3c, "Close Session");
     pub(super) const DEVICE_ID: Self = Self::new(0x06, 0x01, "Get Device ID");
     pub(super) const SYSTEM_GUID: Self = Self::new(0x06, 0x37, "Get System GUID");
+    pub(super) const ACTIVATE: Self = Self::new(0x06, 0x48, "Activate Payload");
+    pub(super) const DEACTIVATE: Self = Self::new(0x06, 0x49, "Deactivate Payload");
+    pub(super) const INSTANCE: Self = Self::new(0x06, 0x4b, "Get Payload Instance Info");
     pub(super) const CHASSIS_STATUS: Self = Self::new(0x00, 0x01, "Get Chassis Status");
     pub(super) const CHASSIS_CONTROL: Self = Self::new(0x00, 0x02, "Chassis Control");
     pub(super) const SET_BOOT: Self = Self::new(0x00, 0x08, "Set System Boot Options");
@@ -79,7 +82,12 @@ pub(super) fn answer(bytes: &[u8]) -> Option<Answer> {
 impl Answer {
     /// Whether it answers this request.
     pub(super) const fn is_to(&self, command: Command, sequence: u8) -> bool {
-        self.function == command.function && self.number == command.number && self.sequence == sequence & 0x3f
+        self.is_of(command) && self.sequence == sequence & 0x3f
+    }
+
+    /// Whether it answers a request of that kind.
+    pub(super) const fn is_of(&self, command: Command) -> bool {
+        self.function == command.function && self.number == command.number
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod boot;
 mod channel;
+mod console;
 mod errors;
 mod fru;
 mod identity;
@@ -18,6 +19,8 @@ mod random;
 mod session;
 mod setup;
 mod sign_in;
+mod sol;
+mod sol_link;
 mod suite;
 mod window;
 
@@ -28,6 +31,7 @@ use jiff::Timestamp;
 use landfall_api::{BmcSpec, BmcSystem, PowerState};
 use tokio::time::sleep;
 
+pub use self::console::Console;
 use self::message::Command;
 use self::sign_in::Host;
 use crate::error::BmcError;
@@ -52,7 +56,7 @@ pub(crate) struct Ipmi(Host);
 impl Ipmi {
     /// Reaches the BMC and logs in.
     pub(crate) async fn connect(spec: &BmcSpec, account: Account) -> Result<Self, BmcError> {
-        Host::connect(spec, account).await.map(Self)
+        Host::connect(&spec.address, account).await.map(Self)
     }
 
     async fn is_on(&mut self) -> Result<bool, BmcError> {

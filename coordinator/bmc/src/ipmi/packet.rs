@@ -15,6 +15,7 @@ const NEXT: u8 = 0x07;
 /// Types of payloads (table 13-16).
 pub(super) mod kind {
     pub(in super::super) const MESSAGE: u8 = 0x00;
+    pub(in super::super) const SOL: u8 = 0x01;
     pub(in super::super) const OPEN_REQUEST: u8 = 0x10;
     pub(in super::super) const OPEN_ANSWER: u8 = 0x11;
     pub(in super::super) const RAKP_1: u8 = 0x12;
@@ -26,6 +27,8 @@ pub(super) mod kind {
 /// A packet of a session, as received.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet<'a> {
+    /// The payload's type.
+    pub(super) kind: u8,
     /// The session's id at the receiver.
     pub(super) session: u32,
     pub(super) sequence: u32,
@@ -90,8 +93,8 @@ pub(super) fn setup(bytes: &[u8], kind: u8) -> Option<&[u8]> {
 }
 
 /// A packet of a session, with what is to be signed: everything behind the header of RMCP. Its code comes behind it.
-pub(super) fn sealed(session: u32, sequence: u32, encrypted: &[u8]) -> Vec<u8> {
-    let mut bytes = header(kind::MESSAGE | ENCRYPTED | AUTHENTICATED, session, sequence, encrypted);
+pub(super) fn sealed(kind: u8, session: u32, sequence: u32, encrypted: &[u8]) -> Vec<u8> {
+    let mut bytes = header(kind | ENCRYPTED | AUTHENTICATED, session, sequence, encrypted);
     // What is signed has a multiple of four bytes, with the length of the padding and "next header".
     let padding = (4 - (bytes.len() - RMCP.len() + 2) % 4) % 4;
     bytes.extend(std::iter::repeat_n(0xff, padding));
@@ -104,13 +107,16 @@ pub(super) fn signed(bytes: &[u8]) -> &[u8] {
     bytes.get(RMCP.len()..).unwrap_or_default()
 }
 
-/// A packet of a session with an encrypted message and a code of `length` bytes; nothing in it is checked yet.
+/// A packet of a session with an encrypted payload, a message or Serial over LAN, and a code of `length` bytes; nothing in it is checked
+/// yet.
 pub(super) fn packet(bytes: &[u8], length: usize) -> Option<Packet<'_>> {
     let rest = bytes.strip_prefix(&RMCP)?;
-    if rest.get(..2)? != [RMCP_PLUS, kind::MESSAGE | ENCRYPTED | AUTHENTICATED] {
+    let (first, second) = (*rest.first()?, *rest.get(1)?);
+    let kind = second ^ (ENCRYPTED | AUTHENTICATED);
+    if first != RMCP_PLUS || !matches!(kind, kind::MESSAGE | kind::SOL) {
         return None;
     }
     let (signed, code) = rest.split_at_checked(rest.len().checked_sub(length)?)?;
     let payload = signed.get(12..)?.get(..usize::from(u16_at(signed, 10)?))?;
-    Some(Packet { session: u32_at(signed, 2)?, sequence: u32_at(signed, 6)?, payload, signed, code })
+    Some(Packet { kind, session: u32_at(signed, 2)?, sequence: u32_at(signed, 6)?, payload, signed, code })
 }

@@ -1,12 +1,14 @@
 //! A session that is open: one request after the other.
 
+use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::channel::Channel;
-use super::line::{Line, TRIES};
+use super::line::{Line, MAX_PACKET, TRIES};
 use super::message::{Answer, Command, answer, request};
+use super::packet::kind;
 use super::random::random;
 
 /// "Node busy" (table 5-2) is asked again so often.
@@ -64,6 +66,48 @@ impl Session {
             .await?;
         self.heard = Instant::now();
         Ok(found)
+    }
+
+    /// The session's id at the BMC.
+    pub(super) const fn id(&self) -> u32 {
+        self.channel.there()
+    }
+
+    /// When the BMC was last heard.
+    pub(super) const fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Sends a payload of that type, and awaits nothing.
+    pub(super) async fn send(&mut self, kind: u8, payload: &[u8]) {
+        let packet = self.channel.seal_as(kind, payload, random());
+        self.line.tell(&packet).await;
+    }
+
+    /// Sends a request whose answer [`Session::receive`] has.
+    pub(super) async fn tell(&mut self, command: Command, data: &[u8]) {
+        self.sequence = (self.sequence + 1) & 0x3f;
+        let message = request(command, self.sequence, data);
+        self.send(kind::MESSAGE, &message).await;
+    }
+
+    /// Waits for a packet: its type and its payload; absent: it is not of this session. May be cut off: no packet is lost by it.
+    ///
+    /// # Errors
+    /// Those of the socket, but not that a packet before was not taken.
+    pub(super) async fn receive(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
+        let mut buffer = [0; MAX_PACKET];
+        let length = match self.line.receive(&mut buffer).await {
+            Ok(length) => length,
+            // "Port unreachable": the BMC starts. Whether it stays silent shows later.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let opened = self.channel.open_any(buffer.get(..length).unwrap_or_default());
+        if opened.is_some() {
+            self.heard = Instant::now();
+        }
+        Ok(opened)
     }
 
     /// Ends it, as far as one packet does that: one that the BMC has ended is not answered.

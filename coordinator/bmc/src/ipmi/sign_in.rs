@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
-use landfall_api::BmcSpec;
+use landfall_api::BmcAddress;
 use tokio::time::timeout;
 
 use super::errors::{forbidden, meaning, of_login};
@@ -40,8 +40,7 @@ pub(super) struct Host {
 
 impl Host {
     /// Reaches the BMC and logs in.
-    pub(super) async fn connect(spec: &BmcSpec, account: Account) -> Result<Self, BmcError> {
-        let address = &spec.address;
+    pub(super) async fn connect(address: &BmcAddress, account: Account) -> Result<Self, BmcError> {
         let (url, host) = (address.base(), address.host().to_owned());
         let (name, password) = (account.username.len(), account.password.len());
         let said = match () {
@@ -142,6 +141,24 @@ impl Host {
         }
     }
 
+    /// The session's id at the BMC; 0: there is none.
+    pub(super) fn session_id(&self) -> u32 {
+        self.session.as_ref().map_or(0, Session::id)
+    }
+
+    /// The session alone, for what is no request.
+    ///
+    /// # Errors
+    /// [`BmcError::Unreachable`]: there is none.
+    pub(super) fn into_session(mut self) -> Result<Session, BmcError> {
+        self.session.take().ok_or_else(|| self.unreachable("its session has ended".into()))
+    }
+
+    /// As messages name it.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Ends the session.
     pub(super) async fn close(&mut self) {
         if let Some(session) = self.session.take() {
@@ -149,7 +166,7 @@ impl Host {
         }
     }
 
-    fn unreachable(&self, why: String) -> BmcError {
+    pub(super) fn unreachable(&self, why: String) -> BmcError {
         BmcError::Unreachable { url: self.url.clone(), why }
     }
 

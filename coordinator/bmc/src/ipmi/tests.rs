@@ -1,14 +1,19 @@
 //! What a broken or hostile BMC may send: any bytes, and packets that are almost right.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::keys::Keys;
 use super::packet::{early, early_message, packet, plain, setup};
+use super::sol_link::Link;
 use super::suite::Suite;
-use super::{boot, fru, identity, message, setup as payload};
+use super::{boot, fru, identity, message, setup as payload, sol};
+use crate::ConsoleEvent;
 
 /// Both ends of one session.
 fn ends(suite: Suite) -> (Channel, Channel) {
@@ -38,6 +43,9 @@ fn read_all(bytes: &[u8]) -> usize {
         fru::length(bytes).is_some(),
         fru::product(bytes).is_some(),
         fru::board(bytes).is_some(),
+        sol::packet(bytes).is_some(),
+        sol::chunk(bytes).is_some(),
+        sol::owner(bytes).is_some(),
     ];
     Suite::ALL.into_iter().flat_map(of).chain(read).filter(|read| *read).count()
 }
@@ -74,6 +82,23 @@ proptest! {
         prop_assert_eq!(to.open(&changed), None);
         prop_assert_eq!(to.open(&sealed[..cut.index(sealed.len())]), None);
         prop_assert_eq!(to.open(&sealed), Some(message), "what was dropped counts for nothing");
+    }
+
+    #[test]
+    fn any_packets_leave_a_console_that_goes_on(packets in vec(vec(any::<u8>(), 0..40), 0..40)) {
+        let (mut link, now) = (Link::new(8), Instant::now());
+        link.type_in(b"some text");
+        for (n, packet) in packets.iter().enumerate() {
+            link.due(now + Duration::from_millis(n as u64 * 300));
+            link.take(packet, now);
+        }
+        while link.event().is_some() {}
+        // Whatever came before, the next new characters are shown.
+        link.take(&[1, 0, 0, 0, b'x'], now);
+        link.take(&[7, 0, 0, 0, b'y'], now);
+        link.take(&[8, 0, 0, 0, b'z'], now);
+        let shown: Vec<_> = std::iter::from_fn(|| link.event()).collect();
+        prop_assert!(shown.ends_with(&[ConsoleEvent::Output(b"z".to_vec())]), "{shown:?}");
     }
 
     #[test]

@@ -10,7 +10,14 @@ pub(crate) const ONCE: BootOverride = BootOverride { device: BootDevice::Pxe, on
 /// A document that names the BMC, and no certificate.
 pub(crate) fn spec(sim: &BmcSim) -> BmcSpec {
     let address = sim.address().parse().unwrap();
-    BmcSpec { address, credentials: "s".into(), certificate: None, ca_certificates: Vec::new(), ways: Vec::new() }
+    BmcSpec {
+        address,
+        credentials: "s".into(),
+        certificate: None,
+        ca_certificates: Vec::new(),
+        console: None,
+        ways: Vec::new(),
+    }
 }
 
 /// Its account, with that password.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use landfall_api::{BmcAddress, BmcSpec, Machine, PowerState, Problem, RefusedLogin};
+use landfall_api::{BmcAddress, BmcSpec, BmcStatus, Machine, PowerState, Problem, RefusedLogin};
 use landfall_bmc::{Account, Bmc, BmcError, connect, wake_on_lan};
 use landfall_machine::Input;
 use landfall_machine::power::{self, Contact};
@@ -124,7 +124,7 @@ impl Connection {
         let secret = &spec.credentials;
         // Noted before it is read: a version that comes between the two is looked at again.
         lock(&self.noted).secret = Some((secret.clone(), self.shared.vault.version_of(secret).await?));
-        let (account, version) = match self.shared.vault.bmc_account(spec).await {
+        let (account, version) = match self.shared.vault.bmc_account(secret, &spec.address).await {
             Ok(account) => account,
             Err(problem) => {
                 self.close().await;
@@ -162,7 +162,11 @@ impl Connection {
         &mut self, spec: &BmcSpec, found: &Documents, account: Account, version: Version,
     ) -> Result<Result<(), Contact>, Problem> {
         let mut login = self.shared.logins.at(&spec.address.base()).await;
-        let stored = found.bmc().refused.filter(|refused| refused.address.base() == spec.address.base());
+        let BmcStatus { refused, console_refused, .. } = found.bmc();
+        let is_here = |refused: &RefusedLogin| refused.address.base() == spec.address.base();
+        // By the console, which may be at the same place.
+        let by_console = console_refused.filter(is_here);
+        let stored = refused.filter(is_here).or(by_console);
         if login.is_refused(version, stored.as_ref()) {
             drop(login);
             if stored.is_none_or(|refused| (refused.secret_uid, refused.version) != version) {

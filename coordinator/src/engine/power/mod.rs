@@ -3,6 +3,7 @@
 mod boot;
 mod by_hand;
 mod connection;
+mod console;
 mod control;
 mod documents;
 mod driver;
@@ -26,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::Fleet;
 use super::secrets::Vault;
 use super::steps::Steps;
+pub use console::OpenConsole;
+use console::Seats;
 pub(in crate::engine) use control::Control;
 pub(in crate::engine) use driver::Driver;
 use known::Known;
@@ -80,13 +83,14 @@ fn lock(noted: &Mutex<Noted>) -> MutexGuard<'_, Noted> {
 pub struct Power {
     shared: Arc<Shared>,
     lines: Mutex<HashMap<String, Line>>,
+    seats: Seats,
 }
 
 impl Power {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>) -> Self {
         let shared =
             Shared { fleet, steps, vault, logins: Logins::default(), starts: Arc::default(), known: Known::default() };
-        Self { shared: Arc::new(shared), lines: Mutex::default() }
+        Self { shared: Arc::new(shared), lines: Mutex::default(), seats: Seats::default() }
     }
 
     /// Keeps one task for each machine whose power is controlled, until `stop`.
@@ -100,12 +104,14 @@ impl Power {
             self.wake().await;
         }
         // They close their sessions.
+        self.seats.close().await;
         while tasks.join_next().await.is_some() {}
     }
 
     /// Begins and ends tasks as the documents have BMCs.
     fn follow(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
         let (wanted, mut lines) = (self.shared.fleet.index().controls(), self.lines());
+        self.seats.follow(&wanted);
         lines.retain(|name, line| {
             let stays = wanted.get(name).is_some_and(|control| *control == line.control) && !line.asked.is_closed();
             if !stays {

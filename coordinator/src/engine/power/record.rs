@@ -14,6 +14,9 @@ pub(super) fn contact(error: &BmcError) -> Contact {
         BmcError::Invalid { .. }
         | BmcError::Unsupported { .. }
         | BmcError::NotKept { .. }
+        | BmcError::ConsoleBusy { .. }
+        | BmcError::ConsoleOff { .. }
+        | BmcError::ConsoleEnded { .. }
         | BmcError::Answered { .. }
         | BmcError::Failed { .. } => Contact::Invalid(said),
     }

@@ -2,6 +2,7 @@
 
 mod conditional;
 mod confirm;
+mod console;
 mod control;
 mod discovered;
 mod failures;

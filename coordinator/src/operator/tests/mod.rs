@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod console;
 mod reading;
 mod requests;
 

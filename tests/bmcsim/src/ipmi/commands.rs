@@ -2,6 +2,7 @@
 
 use super::GUID;
 use super::login::Session;
+use super::sol;
 use super::wire;
 use crate::State;
 use crate::computer::Computer;
@@ -31,7 +32,15 @@ pub(super) fn answer(message: &[u8], session: &mut Session, state: &mut State) -
 }
 
 fn result(command: (u8, u8), data: &[u8], session: &mut Session, state: &mut State) -> (u8, Vec<u8>) {
-    let State { quirks, accounts, computer, .. } = state;
+    if session.privilege >= 3 {
+        match command {
+            (6, 0x48) => return sol::activate(data, &session.name(), state),
+            (6, 0x49) => return sol::deactivate(data, &session.name(), state),
+            (6, 0x4b) => return sol::instance(state),
+            _ => {}
+        }
+    }
+    let State { quirks, accounts, computer, serial, .. } = state;
     let changes = matches!(command, (0, 0x02 | 0x08));
     let needs = if changes && quirks.wants_administrator { 4 } else { 3 };
     let is_free = matches!(command, (6, 0x38 | 0x3b | 0x3c | 0x01 | 0x37) | (0, 0x01));
@@ -48,6 +57,9 @@ fn result(command: (u8, u8), data: &[u8], session: &mut Session, state: &mut Sta
         ((6, 0x3c), _) => {
             let name = session.name();
             accounts.sessions.retain(|open| *open != name);
+            if serial.owner.as_ref() == Some(&name) {
+                serial.owner = None;
+            }
             (0, Vec::new())
         }
         ((6, 0x01), _) => (0, vec![0x20, 0x01, 0x01, 0x02, 0x02, 0x3f, 0xa2, 0x02, 0, 0, 1]),

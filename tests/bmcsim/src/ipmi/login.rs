@@ -54,10 +54,10 @@ impl Session {
         decrypt(encryption, packet.encrypted)
     }
 
-    pub(super) fn seal(&mut self, message: &[u8]) -> Vec<u8> {
+    pub(super) fn seal(&mut self, kind: u8, message: &[u8]) -> Vec<u8> {
         let Some([integrity, encryption]) = &self.keys else { return Vec::new() };
         self.sent += 1;
-        let mut packet = wire::session(self.console, self.sent, &encrypt(encryption, self.sent, message));
+        let mut packet = wire::session(kind, self.console, self.sent, &encrypt(encryption, self.sent, message));
         let code = sign_short(self.suite, integrity, &packet[4..]);
         packet.extend(code);
         packet

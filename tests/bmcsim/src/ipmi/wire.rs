@@ -12,6 +12,8 @@ pub(super) enum Arrived<'a> {
 
 /// An encrypted and signed packet.
 pub(super) struct Sealed<'a> {
+    /// Of Serial over LAN; else a message.
+    pub(super) is_sol: bool,
     pub(super) session: u32,
     pub(super) sequence: u32,
     pub(super) encrypted: &'a [u8],
@@ -20,11 +22,11 @@ pub(super) struct Sealed<'a> {
 }
 
 impl Arrived<'_> {
-    pub(super) const fn kind(&self) -> u8 {
+    pub(super) fn kind(&self) -> u8 {
         match self {
             Self::Early(_) => 0xff,
             Self::Setup(kind, _) => *kind,
-            Self::Session(_) => 0,
+            Self::Session(packet) => u8::from(packet.is_sol),
         }
     }
 }
@@ -47,7 +49,9 @@ pub(super) fn read(bytes: &[u8]) -> Option<Arrived<'_>> {
     let (session, sequence) = (number(&all[2..])?, number(&all[6..])?);
     match (all[0], all[1]) {
         (6, kind @ 0x10..=0x15) if session == 0 => Some(Arrived::Setup(kind, payload)),
-        (6, 0xc0) => Some(Arrived::Session(Sealed { session, sequence, encrypted: payload, all })),
+        (6, kind @ 0xc0..=0xc1) => {
+            Some(Arrived::Session(Sealed { is_sol: kind == 0xc1, session, sequence, encrypted: payload, all }))
+        }
         _ => None,
     }
 }
@@ -65,8 +69,8 @@ pub(super) fn setup(kind: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A packet of a session, up to where its code comes.
-pub(super) fn session(id: u32, sequence: u32, encrypted: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![6, 0, 0xff, 7, 6, 0xc0];
+pub(super) fn session(kind: u8, id: u32, sequence: u32, encrypted: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![6, 0, 0xff, 7, 6, 0xc0 | kind];
     bytes.extend(id.to_le_bytes());
     bytes.extend(sequence.to_le_bytes());
     bytes.extend([encrypted.len() as u8, 0]);
