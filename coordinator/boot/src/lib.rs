@@ -51,6 +51,7 @@
 //!         initramfs: "/srv/initramfs".into(),
 //!         tools: None,
 //!         uki: None,
+//!         iso: None,
 //!         arm64: OtherImage::default(),
 //!         bootloaders: "/usr/lib/ipxe".into(),
 //!         images: None,

@@ -150,7 +150,14 @@ impl Console {
             return false;
         };
         let owner = sol::owner(&found.data);
-        *self.owner.get_or_insert(owner) != owner
+        match self.owner {
+            Some(Some(first)) => owner != Some(first) && owner != Some(self.session.id()),
+            // One that said of none at first may say it late.
+            _ => {
+                self.owner = Some(owner);
+                false
+            }
+        }
     }
 
     fn silent(&self, why: String) -> BmcError {
@@ -165,7 +172,10 @@ impl Console {
         let is_taken = self.link.has_ended()
             || match self.ask(Command::INSTANCE, &sol::INSTANCE).await {
                 // Whose it is where the BMC does not say is not known: the end of the session frees it.
-                Some(answer) => answer.code != 0 || sol::owner(&answer.data) != self.owner.unwrap_or(Some(id)),
+                Some(answer) => {
+                    let owner = sol::owner(&answer.data);
+                    answer.code != 0 || owner != Some(id) && Some(owner) != self.owner
+                }
                 None => {
                     self.session.close().await;
                     return;

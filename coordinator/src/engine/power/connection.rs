@@ -76,6 +76,10 @@ impl Connection {
                 // There is no account, and nothing to read.
                 let open = || Open { bmc: wake_on_lan(spec, macs, from), account: Version::default() };
                 self.open.get_or_insert_with(open);
+                // What was read of a BMC that the machine had, and tried through it, says nothing any more.
+                if found.bmc().address.is_some() {
+                    self.change(power::erase).await?;
+                }
                 return Ok(Contact::Reads(None));
             }
         };

@@ -37,6 +37,7 @@ impl Documents {
     }
 
     pub(super) fn wanted(&self) -> Wanted {
-        wanted(&self.machine, self.workflow.as_deref(), self.connected, self.bmc().power)
+        let power = self.bmc().power.filter(|_| self.machine.spec.reads_power());
+        wanted(&self.machine, self.workflow.as_deref(), self.connected, power)
     }
 }

@@ -198,7 +198,7 @@ impl Driver {
             leased: found.may_act,
             last_heard: found.machine.status.as_ref().and_then(|status| status.last_heard),
             reads_power: spec.reads_power(),
-            power: status.power,
+            power: status.power.filter(|_| spec.reads_power()),
             ways: &ways,
             netboot: self.shared.fleet.limits().netboot_deadline,
             now: self.shared.fleet.now(),
@@ -224,6 +224,9 @@ impl Driver {
                 let Some(open) = open else { return Ok(Some(BOOTING)) };
                 // One that was under way when the coordinator started, or its BMC failed, has its place.
                 self.place.take(usize::MAX);
+                if open.on_at.is_some() && found.wanted() != Wanted::Nothing && !found.machine.spec.reads_power() {
+                    self.wake_again().await;
+                }
                 Ok(Some(if open.on_at.is_some() { BOOTING } else { SWITCHING }))
             }
             Step::Begin(workflow, way) => {

@@ -41,8 +41,12 @@ impl Known {
         let mut all = self.all();
         match (Model::of(status), status.worked) {
             (Some(model), Some(way)) => {
-                let heard = status.attempts.iter().rev().find(|attempt| attempt.failure.is_none());
-                all.insert(machine.to_owned(), Led { model, way, at: heard.and_then(|attempt| attempt.ended) });
+                let heard =
+                    status.attempts.iter().rev().find(|attempt| attempt.failure.is_none() && attempt.ended.is_some());
+                // The next workflow forgets when that was.
+                let before = all.get(machine).filter(|led| led.way == way).and_then(|led| led.at);
+                let at = heard.and_then(|attempt| attempt.ended).or(before);
+                all.insert(machine.to_owned(), Led { model, way, at });
             }
             _ => drop(all.remove(machine)),
         }
@@ -116,6 +120,11 @@ mod tests {
             assert_eq!(order(model, firmware, &all), all, "{model} {firmware}");
         }
         assert_eq!(order("Anvil", "2", &[PxeOnce]), [PxeOnce], "a way that may not be tried");
+        // The next workflow of the machine has begun, and nothing is known of it yet.
+        let mut begun = status("Anvil", "1", Some((VirtualMedia, 3)));
+        power::begin(&mut begun, Uuid::from_u128(8), VirtualMedia, Timestamp::UNIX_EPOCH);
+        known.note("c", &begun);
+        assert_eq!(order("Anvil", "1", &all), [VirtualMedia, PxeOnce, PxeContinuous, OwnOrder]);
         // What has failed since, or has gone, does not count.
         known.note("c", &status("Anvil", "1", None));
         assert_eq!(order("Anvil", "1", &all), [PxeContinuous, PxeOnce, VirtualMedia, OwnOrder]);

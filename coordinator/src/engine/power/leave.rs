@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_api::{BmcAddress, BmcSpec};
+use landfall_api::{BmcAddress, BmcSpec, Machine};
 use landfall_machine::power;
 use tokio::time::timeout;
 
@@ -20,7 +20,10 @@ impl Driver {
         // The same one by another path goes on with what was begun.
         let own = self.connection.address().map(BmcAddress::base);
         let is_another = |spec: &BmcSpec| Some(spec.address.base()) != own;
-        if found.is_none_or(|machine| machine.spec.bmc.as_ref().is_none_or(is_another)) {
+        let is_left = |machine: &Machine| {
+            machine.metadata.deletion_timestamp.is_some() || machine.spec.bmc.as_ref().is_none_or(is_another)
+        };
+        if found.is_none_or(|machine| is_left(&machine)) {
             let ejected = match self.connection.bmc() {
                 Some(bmc) => {
                     timeout(LEAVE, bmc.eject(&medium.url, medium.drive.as_deref())).await.is_ok_and(|done| done.is_ok())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_api::{BootMedium, BootWay, Machine, Problem};
-use landfall_bmc::BmcError;
+use landfall_bmc::{BmcError, PowerChange};
 use landfall_machine::power::{self, Outcome, Step};
 use tokio::time::Instant;
 
@@ -11,11 +11,27 @@ use super::boot::{self, Made, medium_of};
 use super::documents::Documents;
 use super::driver::{AGAIN, Driver, SWITCHING};
 
+/// Between two magic packets of a machine that does not come.
+const WAKE_AGAIN: Duration = Duration::from_secs(60);
+
 impl Driver {
     /// The URL of the boot medium, where the way is from it; or why there is none.
     pub(super) fn medium_for(&self, found: &Documents, way: BootWay) -> Result<Option<String>, String> {
         let is_from_it = way == BootWay::VirtualMedia;
         is_from_it.then(|| medium_of(&found.machine, &self.shared.fleet.settings())).transpose()
+    }
+
+    /// Wakes a machine once more: it may have been on its way down, or its switch's port closed, when it was woken first.
+    pub(super) async fn wake_again(&mut self) {
+        if self.on_since.is_some_and(|since| since.elapsed() < WAKE_AGAIN) {
+            return;
+        }
+        self.on_since = Some(Instant::now());
+        if let Some(bmc) = self.connection.bmc()
+            && let Err(error) = bmc.change_power(PowerChange::On).await
+        {
+            tracing::warn!(machine = self.machine, %error, "the machine is not woken again");
+        }
     }
 
     /// What the BMC says of a machine that did not come, behind a semicolon; or nothing.

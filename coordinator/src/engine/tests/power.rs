@@ -630,6 +630,27 @@ async fn machines_are_switched_on_apart_and_none_stays_off() {
 }
 
 #[tokio::test]
+async fn what_a_bmc_failed_at_is_forgotten_without_it() {
+    let sim = BmcSim::start(Quirks { reverts_boot: true, ..Quirks::default() }).await;
+    let world = world_with_ways(&sim, &[BootWay::PxeOnce, BootWay::OwnOrder]).await;
+    world.provision(false).await.unwrap();
+    let mut by_bmc = driver(&world, "m1");
+    looks(&world, &mut by_bmc, 400).await;
+    assert_eq!(attempts(&world).await.len(), 2, "both have failed");
+    let port = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut woken = machine("m1", MAC);
+    let listens_at = port.local_addr().unwrap().port();
+    woken["spec"]["power"] = json!({"wakeOnLan": {"address": "127.0.0.1", "port": listens_at}});
+    world.apply(woken).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    tokio::time::timeout(Duration::from_secs(10), port.recv(&mut [0; 128])).await.unwrap().unwrap();
+    assert_eq!(world.condition("BMCReachable").await, None);
+    let bmc = world.machine().await.status.unwrap().bmc.unwrap();
+    assert_eq!((bmc.power, bmc.attempts.len()), (None, 1));
+}
+
+#[tokio::test]
 async fn a_lease_ends_once_the_power_reads_off() {
     let sim = BmcSim::start(Quirks::default()).await;
     let world = world(&sim, PASSWORD).await;
