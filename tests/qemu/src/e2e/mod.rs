@@ -182,9 +182,9 @@ const TESTS: &[Test] = tests! {
     "o" uefi_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Uefi);
     "o" bios_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Bios);
     "o" uefi_provision_switches_a_machine_on_through_its_bmc full |c| by_bmc::provisions(c, Firmware::Uefi);
-    "o" bios_virtual_media_start_and_install_a_machine small |c| by_bmc::from_virtual_media(c, Firmware::Bios);
+    "o" bios_virtual_media_start_and_install_a_machine full |c| by_bmc::from_virtual_media(c, Firmware::Bios);
     "o" uefi_virtual_media_start_and_install_a_machine full |c| by_bmc::from_virtual_media(c, Firmware::Uefi);
-    "o" bios_over_ipmi_provision_switches_a_machine_on full |c| by_bmc::over_ipmi(c, Firmware::Bios);
+    "o" bios_over_ipmi_provision_switches_a_machine_on small |c| by_bmc::over_ipmi(c, Firmware::Bios);
     "o" bios_a_bmc_that_reverts_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::BootDevice);
     "o" bios_a_bmc_that_pretends_to_switch_on_is_found_out full |c| by_bmc::is_found_out(c, Lie::PowerOn);
     "o" bios_a_bmc_that_ignores_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::Start);
