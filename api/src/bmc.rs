@@ -154,6 +154,10 @@ pub struct BmcStatus {
     pub power: Option<PowerState>,
     /// What the BMC says of the computer.
     pub system: Option<BmcSystem>,
+    /// Of a machine whose document states no `identity`: the ports of the computer that the machine is recognised by. Those of other
+    /// machines are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recognised_by: Vec<MacAddr>,
     /// The login that the BMC refused. The account is not tried again before the Secret or the BMC's address changes.
     pub refused: Option<RefusedLogin>,
     /// The same of the login for the serial console at `spec.bmc.console`.

@@ -115,6 +115,8 @@ open_words! {
         Healthy,
         /// Machine: another computer claims its identity.
         IdentityAmbiguous,
+        /// Machine: its BMC says which ports it is recognised by. Only of a machine with a BMC whose document states no identity.
+        IdentityKnown,
         /// Machine: no workflow begins, because `spec.maintenance` says so.
         Maintenance,
         /// Machine: it is installed on request, as `spec.management` says.
@@ -253,6 +255,8 @@ open_words! {
         NoDeadline,
         /// Heartbeats have stopped.
         NoHeartbeat,
+        /// The BMC lists no port of the computer.
+        NoPorts,
         /// Its progress stands still.
         NoProgress,
         /// The image's partition table has no room for a receipt.
@@ -283,6 +287,8 @@ open_words! {
         PermissionDenied,
         /// The installed system phoned home.
         PhonedHome,
+        /// All ports that the BMC lists are other machines'.
+        PortsOfOthers,
         /// A workflow installs the machine.
         Provisioning,
         /// It waits for its turn.
@@ -396,6 +402,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     Healthy: Failed Passed;
     IdentityAmbiguous: Adopted Confirmed IdentityMismatch KeyChanged
         OneComputer TokenReused TwoComputers WrongCertificate;
+    IdentityKnown: NoPorts PortsOfOthers Reported;
     Maintenance: NotRequested Requested;
     Managed: External Managed;
     MediumLeft: NotEjected;

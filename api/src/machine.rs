@@ -21,7 +21,8 @@ pub type Machine = Object<MachineSpec, MachineStatus>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MachineSpec {
-    /// How it is recognised.
+    /// How it is recognised. Default, of a machine with `bmc`: by the ports that its BMC lists.
+    #[serde(default, skip_serializing_if = "IdentitySpec::is_empty")]
     pub identity: IdentitySpec,
     /// What it must prove to get a certificate. Default `bootToken`.
     #[serde(default, skip_serializing_if = "ProofKind::is_default")]
@@ -46,14 +47,8 @@ pub struct MachineSpec {
 }
 
 impl MachineSpec {
-    /// The ways to have the machine start its agent that the coordinator may try, in their order; none where a person starts it.
-    pub fn ways(&self) -> Vec<BootWay> {
-        match (&self.bmc, &self.power) {
-            (Some(bmc), _) => bmc.ways(),
-            (None, Some(PowerSpec::WakeOnLan(_))) => vec![BootWay::OwnOrder],
-            (None, None) => Vec::new(),
-        }
-    }
+    /// More ports than any machine netboots from.
+    pub const MAX_MACS: usize = 64;
 
     /// Whether the coordinator can read the machine's power.
     pub const fn reads_power(&self) -> bool {
@@ -104,6 +99,36 @@ pub struct IdentitySpec {
     pub smbios_uuid: Option<Uuid>,
     /// SMBIOS system serial number.
     pub serial: Option<String>,
+}
+
+impl IdentitySpec {
+    /// Whether nothing is stated.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Machine {
+    /// The ports that it is recognised by: those of its document, else those that the BMC of its document lists.
+    pub fn macs(&self) -> &[MacAddr] {
+        if !self.spec.identity.is_empty() {
+            return &self.spec.identity.macs;
+        }
+        let read = self.status.as_ref().and_then(|status| status.bmc.as_ref());
+        let read = read.filter(|read| read.address.as_ref() == self.spec.bmc.as_ref().map(|bmc| &bmc.address));
+        read.map(|read| read.recognised_by.as_slice()).unwrap_or_default()
+    }
+
+    /// The ways to have the machine start its agent that the coordinator may try, in their order. None where a person starts it, or
+    /// where it would not be recognised.
+    pub fn ways(&self) -> Vec<BootWay> {
+        match (&self.spec.bmc, &self.spec.power) {
+            _ if self.macs().is_empty() => Vec::new(),
+            (Some(bmc), _) => bmc.ways(),
+            (None, Some(PowerSpec::WakeOnLan(_))) => vec![BootWay::OwnOrder],
+            (None, None) => Vec::new(),
+        }
+    }
 }
 
 /// One word for people, derived from the conditions.

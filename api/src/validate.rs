@@ -15,12 +15,12 @@ use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
     Action, BmcProtocol, BmcSpec, Digest, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine,
-    Metadata, NetworkInterface, Pool, PowerSpec, Problem, Reservation, Secret, SuccessOn, WipeSpec, Workflow,
-    is_bmc_place,
+    MachineSpec, Metadata, NetworkInterface, Pool, PowerSpec, Problem, Reservation, Secret, SuccessOn, WipeSpec,
+    Workflow, is_bmc_place,
 };
 
 /// More ports than any machine netboots from.
-const MAX_MACS: usize = 64;
+const MAX_MACS: usize = MachineSpec::MAX_MACS;
 
 /// More machines than one coordinator has.
 const MAX_REPLICAS: u32 = 100_000;
@@ -157,8 +157,9 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         }
     }
     let identity = &machine.spec.identity;
-    if identity.macs.is_empty() {
-        let hint = "list the addresses of the ports it may netboot from";
+    let by_bmc = machine.spec.bmc.is_some() && identity.is_empty();
+    if identity.macs.is_empty() && !by_bmc {
+        let hint = "list the addresses of the ports it may netboot from; or leave identity out, and state spec.bmc, which says them";
         issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
     }
     if identity.macs.len() > MAX_MACS {
@@ -184,7 +185,7 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
 }
 
 fn port(mac: MacAddr, path: &str, issues: &mut Vec<Issue>) {
-    if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+    if !mac.is_of_a_port() {
         let message = format!("{mac} is a group address, which a port cannot have");
         issues.push(Issue::new(path, message, "write the address printed on the port or shown by the firmware"));
     }

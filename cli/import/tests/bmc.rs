@@ -1,6 +1,6 @@
 //! Tables of machines: what each fault is called, and that what is written is what the rows say.
 
-use landfall_api::{Document, Kind};
+use landfall_api::{BootWay, Document, Kind};
 use landfall_import::{CsvFile, Import, bmc};
 
 /// The certificate's digest in documents.
@@ -37,6 +37,15 @@ fn every_fault_is_an_error_with_line_and_column() {
             &["name,macs\na\na,b,c\n"],
             &["1.csv:2: the row has 1 cell, and the header has 2", "1.csv:3: the row has 3 cells"],
         ),
+        (
+            &["name,bmc,credentials,ip\na,192.0.2.7,s,192.0.2.20\n"],
+            &["1.csv:2 ip: the row has no port that the address is for"],
+        ),
+        (
+            &["name,bmc,credentials,macs,serial\na,192.0.2.7,s,,S1\n"],
+            &["1.csv:2 macs: a machine needs at least one MAC address; list the addresses"],
+        ),
+        (&["name,macs,ways\na,52:54:00:00:00:01,pxeOnce\n"], &["1.csv:2 ways: there is no BMC that it belongs to"]),
         (&["name,macs,\na,52:54:00:00:00:01,x\n"], &["1.csv:2: there is a value in a column without a name"]),
         (&["hostname,mac\n,52:54:00:00:00:01\n"], &["1.csv:2 hostname: the machine has no name"]),
         (
@@ -131,10 +140,10 @@ fn no_password_of_a_table_is_repeated() {
 #[test]
 fn documents_say_what_the_rows_say() {
     let text = format!(
-        "ip;UUID;Serial;certificate;credentials;bmc;macs;name;label.Site;management;maintenance;label.empty\n\
-         192.0.2.20;4C4C4544004235108052B4C04F4E4D32;null;{};own;h;\"52-54-00-00-00-0A;52:54:00:00:00:0b\";a;0x1F;external;yes;\n\
-         ;;;;;g;52:54:00:00:00:0c;b;;;;\n\
-         ;;;;;;52:54:00:00:00:0d;c;~;managed;FALSE;\n",
+        "ip;UUID;Serial;certificate;credentials;bmc;macs;name;label.Site;management;maintenance;label.empty;ways\n\
+         192.0.2.20;4C4C4544004235108052B4C04F4E4D32;null;{};own;h;\"52-54-00-00-00-0A;52:54:00:00:00:0b\";a;0x1F;external;yes;;\n\
+         ;;;;;g;;b;;;;;\"ownOrder, PXEONCE\"\n\
+         ;;;;;;52:54:00:00:00:0d;c;~;managed;FALSE;;\n",
         ["AB"; 32].join(":")
     );
     let import = read(&[&text], Some("shared")).unwrap();
@@ -161,6 +170,7 @@ fn documents_say_what_the_rows_say() {
     assert_eq!((bmc.credentials.as_str(), bmc.certificate.unwrap().to_string().as_str()), ("own", DIGEST));
     let bmc = b.spec.bmc.as_ref().unwrap();
     assert_eq!((bmc.address.to_string().as_str(), bmc.credentials.as_str()), ("redfish+https://g", "shared"));
+    assert_eq!((bmc.ways.as_slice(), b.spec.identity.is_empty()), (&[BootWay::OwnOrder, BootWay::PxeOnce][..], true));
     assert_eq!((c.spec.bmc.as_ref(), c.metadata.labels["Site"].as_str()), (None, "~"));
     assert!(!c.spec.maintenance && c.spec.reservations.is_empty());
 }

@@ -32,17 +32,20 @@ pub(crate) fn tick(step: &mut Step<'_>) {
     let last = step.state.session.as_ref().and_then(|session| session.last_heard(step.now));
     let mut heard = heard(last, step.limits);
     let bmc = step.state.machine.status.as_ref().and_then(|status| status.bmc.as_ref());
-    let ways = step.state.machine.spec.ways();
+    let ways = step.state.machine.ways();
+    let is_unknown = step.state.machine.macs().is_empty() && bmc.is_some_and(|bmc| bmc.system.is_some());
     let Some(workflow) = &mut step.state.newest else { return };
     let tried = bmc.zip(workflow.metadata.uid).map(|(bmc, uid)| power::tried(bmc, &ways, uid));
-    heard.gave_up = tried.as_ref().is_some_and(|(_, gave_up)| *gave_up);
+    heard.gave_up = is_unknown || !ways.is_empty() && tried.as_ref().is_some_and(|(_, gave_up)| *gave_up);
     if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
         return;
     }
     if is_overdue(workflow, step.now.wall) {
         advance(step, Which::Newest, vec![run::Event::Tick]);
     } else if conditions::derive(workflow, Some(heard), step.now.wall) {
-        conditions::add_tried(workflow, tried.map(|(tried, _)| tried).unwrap_or_default());
+        let nothing = "nothing, because its ports are not known (see the machine's condition IdentityKnown)".to_owned();
+        let tried = if is_unknown { nothing } else { tried.map(|(tried, _)| tried).unwrap_or_default() };
+        conditions::add_tried(workflow, tried);
         step.stores_workflow(Which::Newest);
     }
 }

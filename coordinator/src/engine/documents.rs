@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use landfall_api::{
-    ApplyOutcome, Authority, Document, ErrorCode, Kind, MacAddr, Machine, MachineStatus, Management, Pool, Problem,
-    Reservation, Template,
+    ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, MachineStatus, Management, Pool, Problem, Reservation,
+    Template,
 };
 
 use landfall_machine::{Input, derive, is_open, life::busy};
@@ -298,18 +298,15 @@ impl Documents {
                 )))
         };
         let reservations = index.reservations();
-        let port = |mac: MacAddr| {
-            let described = index.machine_of_mac(mac);
-            described.or_else(|| reservations.machine_of_port(mac).map(str::to_owned)).filter(|owner| owner != name)
-        };
         for mac in &machine.spec.identity.macs {
-            if let Some(owner) = port(*mac) {
+            if let Some(owner) = index.owner_of_port(*mac, name) {
                 return refuse(format!("{mac} belongs to"), &owner, "identity.macs");
             }
         }
         for Reservation { mac, address } in &machine.spec.reservations {
             // A machine that discovery found may be this very one, or forged.
-            if let Some(owner) = port(*mac).filter(|owner| index.discovered().is_described(owner)) {
+            if let Some(owner) = index.owner_of_port(*mac, name).filter(|owner| index.discovered().is_described(owner))
+            {
                 return refuse(format!("{mac} belongs to"), &owner, "reservations");
             }
             if let Some(owner) = reservations.machine_of_address(*address).filter(|owner| owner != name) {

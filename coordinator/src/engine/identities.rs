@@ -4,7 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use landfall_api::message::{EnrollRequest, Identity};
-use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
+use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, MachineSpec, Problem};
+use landfall_machine::power;
 
 use super::fleet::Fleet;
 
@@ -70,6 +71,29 @@ impl Identities {
         }
     }
 
+    /// Recognises a machine whose document states no identity by the ports that its BMC lists, as far as they are no other machine's.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(super) async fn by_bmc(&self, name: &str) -> Result<(), Problem> {
+        let _one = self.alone().await;
+        let machine = self.fleet.described(name).await?;
+        let system = machine.status.as_ref().and_then(|status| status.bmc.as_ref()?.system.as_ref());
+        let (mut ports, mut taken) = (Vec::new(), Vec::new());
+        for mac in system.into_iter().flat_map(|system| &system.macs).filter(|mac| mac.is_of_a_port()) {
+            match self.fleet.index().owner_of_port(*mac, name) {
+                None => ports.push(*mac),
+                Some(owner) => taken.push((*mac, owner)),
+            }
+        }
+        ports.truncate(MachineSpec::MAX_MACS);
+        taken.truncate(MAX_NAMED);
+        let now = self.fleet.now();
+        let machine = self.fleet.mutate_machine(name, |machine| power::recognise(machine, &ports, &taken, now)).await?;
+        self.fleet.index().put_machine(&machine);
+        Ok(())
+    }
+
     /// Whether this computer is that machine and no other one: its document agrees, and nothing of the computer belongs to
     /// another.
     ///
@@ -96,7 +120,8 @@ fn ambiguous(named: &[String], said: &Identity) -> Problem {
 
 /// Every field that the document gives must agree with what the agent read.
 pub(super) fn agrees(machine: &Machine, said: &Identity) -> Result<(), Problem> {
-    let IdentitySpec { macs, smbios_uuid, serial } = &machine.spec.identity;
+    let IdentitySpec { smbios_uuid, serial, .. } = &machine.spec.identity;
+    let macs = machine.macs();
     let name = &machine.metadata.name;
     let wrong = |field: &str, described: String, said: String| {
         let said = if said.is_empty() { "none".to_owned() } else { said };

@@ -123,7 +123,7 @@ impl Engine {
             authority,
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
-        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone()));
+        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone()));
         let pools = Arc::new(Pools::new(fleet.clone(), requests.clone(), &machines));
         let engine = Self {
             sessions: Arc::new(Sessions::new(

@@ -135,7 +135,7 @@ fn machine_scope(machine: &Machine) -> Value {
         "name": machine.metadata.name,
         "uid": machine.metadata.uid,
         "labels": machine.metadata.labels,
-        "macs": machine.spec.identity.macs,
+        "macs": machine.macs(),
         "facts": facts,
     })
 }

@@ -4,7 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    API_VERSION, Document, HistoryOperation, Kind, Machine, MachinePhase, MachineSpec, MachineStatus, Metadata, Shared,
+    API_VERSION, Document, HistoryOperation, IdentitySpec, Kind, MacAddr, Machine, MachinePhase, MachineSpec,
+    MachineStatus, Metadata, Shared,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -17,7 +18,10 @@ pub(super) fn machine(name: &str) -> Document {
         api_version: API_VERSION.into(),
         kind: Kind::Machine,
         metadata: Metadata { name: name.into(), ..Metadata::default() },
-        spec: MachineSpec::default(),
+        spec: MachineSpec {
+            identity: IdentitySpec { macs: vec![MacAddr([0x52, 0x54, 0, 0, 0, 1])], ..IdentitySpec::default() },
+            ..MachineSpec::default()
+        },
         status: None,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use landfall_api::{BmcAddress, Digest, MacAddr, Management};
+use landfall_api::{BmcAddress, BootWay, Digest, MacAddr, Management};
 use uuid::Uuid;
 
 /// What is wrong with a cell, and what to do.
@@ -61,10 +61,27 @@ pub(super) fn certificate(cell: &str) -> Result<Digest, Fault> {
     }
 }
 
-/// Addresses of ports, between spaces, commas or semicolons.
+/// What stands between spaces, commas or semicolons.
+fn parts(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';')).filter(|part| !part.is_empty())
+}
+
+/// Addresses of ports.
 pub(super) fn macs(cell: &str) -> Result<Vec<MacAddr>, Fault> {
-    let parts = cell.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';')).filter(|part| !part.is_empty());
-    parts.map(|part| part.parse().or_else(|error| parted::<MacAddr>(&error))).collect()
+    parts(cell).map(|part| part.parse().or_else(|error| parted::<MacAddr>(&error))).collect()
+}
+
+/// Ways to start a machine, in any case of their letters.
+pub(super) fn ways(cell: &str) -> Result<Vec<BootWay>, Fault> {
+    let named = |part: &str| BootWay::ALL.into_iter().find(|way| way.as_str().eq_ignore_ascii_case(part));
+    let all = BootWay::ALL.map(BootWay::as_str).join(", ");
+    let read = |part| {
+        named(part).map_or_else(
+            || fault(format!("\"{part}\" is no way to start a machine"), &format!("the ways are {all}")),
+            Ok,
+        )
+    };
+    parts(cell).map(read).collect()
 }
 
 /// A UUID in any usual spelling.
@@ -147,6 +164,7 @@ mod tests {
             (said(certificate(&"ab".repeat(64)).map(drop)), "is not the SHA-256 of a certificate"),
             (said(macs("52:54:00:12:34:56 x").map(drop)), "\"x\" is not a MAC address; write six octets"),
             (said(uuid("1").map(drop)), "\"1\" is not a UUID; write the SMBIOS UUID"),
+            (said(ways("pxeOnce, usb").map(drop)), "\"usb\" is no way to start a machine; the ways are pxeOnce, pxe"),
             (said(ip("2001:db8::7").map(drop)), "is not an IPv4 address"),
             (said(management("on").map(drop)), "is neither managed nor external"),
             (said(truth("x").map(drop)), "is neither true nor false"),

@@ -9,6 +9,7 @@ pub(super) enum Column {
     Bmc,
     Credentials,
     Certificate,
+    Ways,
     Macs,
     Serial,
     Uuid,
@@ -26,11 +27,12 @@ pub(super) enum Column {
 }
 
 /// Each column's name, and how the files of others call it: of EKS Anywhere, TripleO, Metal3 and MAAS.
-const KNOWN: [(&str, &[&str], Column); 12] = [
+const KNOWN: [(&str, &[&str], Column); 13] = [
     ("name", &["hostname"], Column::Name),
     ("bmc", &["bmc_address", "bmc_ip", "pm_addr"], Column::Bmc),
     ("credentials", &[], Column::Credentials),
     ("certificate", &[], Column::Certificate),
+    ("ways", &[], Column::Ways),
     ("macs", &["mac", "mac_address", "mac_addresses"], Column::Macs),
     ("serial", &[], Column::Serial),
     ("uuid", &[], Column::Uuid),
@@ -106,9 +108,10 @@ impl Header {
             let hint = format!("begin it with a row such as name,bmc,credentials,macs. {}", list());
             return (header, vec![(String::new(), message.to_owned(), hint)]);
         }
-        for needed in [Column::Name, Column::Macs] {
+        let by_bmc = header.has(&Column::Bmc);
+        for needed in [Column::Name, Column::Macs].into_iter().filter(|needed| *needed == Column::Name || !by_bmc) {
             if !header.has(&needed) {
-                let hint = "every machine needs a name, and the address of a port that it netboots from";
+                let hint = "every machine needs a name, and the address of a port that it netboots from or a BMC that lists them";
                 faults.push((needed.name(), format!("the column {} is missing", needed.name()), hint.to_owned()));
             }
         }
@@ -170,7 +173,7 @@ mod tests {
             (
                 "name,macs,bmcs",
                 "bmcs",
-                "did you mean \"bmc\"? The columns are name, bmc, credentials, certificate, macs",
+                "did you mean \"bmc\"? The columns are name, bmc, credentials, certificate, ways, macs",
             ),
             ("name,macs,labels", "labels", "write a column for each label, such as label.rack"),
             ("name,macs,annotation.a", "annotation.a", "write a column for each label"),

@@ -1,6 +1,8 @@
 //! A row as a machine.
 
-use landfall_api::{API_VERSION, BmcAddress, BmcSpec, Digest, Document, Kind, Machine, Metadata, Object, Reservation};
+use landfall_api::{
+    API_VERSION, BmcAddress, BmcSpec, BootWay, Digest, Document, Kind, Machine, Metadata, Object, Reservation,
+};
 
 use super::cells::{self, Fault};
 use super::columns::{Column, Header};
@@ -51,6 +53,7 @@ pub(super) fn read(header: &Header, row: &Row, credentials: Option<&str>) -> Rea
                 bmc.with_certificate = true;
                 bmc.certificate = wrong.or_say(column, cells::certificate(cell));
             }
+            Column::Ways => bmc.ways = wrong.or_say(column, cells::ways(cell)).unwrap_or_default(),
             Column::Macs => spec.identity.macs = wrong.or_say(column, cells::macs(cell)).unwrap_or_default(),
             Column::Serial => spec.identity.serial = Some(cell.to_owned()),
             Column::Uuid => spec.identity.smbios_uuid = wrong.or_say(column, cells::uuid(cell)),
@@ -76,7 +79,12 @@ pub(super) fn read(header: &Header, row: &Row, credentials: Option<&str>) -> Rea
     machine.spec.bmc = bmc.spec(credentials, &mut wrong);
     match machine.spec.identity.macs.first() {
         Some(first) => machine.spec.reservations.iter_mut().for_each(|reservation| reservation.mac = *first),
-        None => machine.spec.reservations.clear(),
+        None if !machine.spec.reservations.is_empty() => {
+            machine.spec.reservations.clear();
+            let hint = "write the port's address in the column macs, or leave the cell empty".to_owned();
+            wrong.say(&Column::Ip, ("the row has no port that the address is for".to_owned(), hint));
+        }
+        None => {}
     }
     wrong.rules(&machine);
     Reading { machine, faults: wrong.faults, account }
@@ -90,13 +98,17 @@ struct Bmc {
     credentials: Option<String>,
     with_certificate: bool,
     certificate: Option<Digest>,
+    ways: Vec<BootWay>,
 }
 
 impl Bmc {
     fn spec(self, default: Option<&str>, wrong: &mut RowFaults<'_>) -> Option<BmcSpec> {
         if !self.stated {
-            let said =
-                [(self.credentials.is_some(), Column::Credentials), (self.with_certificate, Column::Certificate)];
+            let said = [
+                (self.credentials.is_some(), Column::Credentials),
+                (self.with_certificate, Column::Certificate),
+                (!self.ways.is_empty(), Column::Ways),
+            ];
             for (_, column) in said.into_iter().filter(|(said, _)| *said) {
                 let message = "there is no BMC that it belongs to".to_owned();
                 wrong.say(&column, (message, "write the BMC's address in the column bmc, or remove it".to_owned()));
@@ -108,15 +120,8 @@ impl Bmc {
             wrong.say(&Column::Credentials, ("the BMC has no account".to_owned(), hint.to_owned()));
             return None;
         };
-        let Self { address, certificate, .. } = self;
-        Some(BmcSpec {
-            address: address?,
-            credentials,
-            certificate,
-            ca_certificates: Vec::new(),
-            ways: Vec::new(),
-            console: None,
-        })
+        let Self { address, certificate, ways, .. } = self;
+        Some(BmcSpec { address: address?, credentials, certificate, ca_certificates: Vec::new(), ways, console: None })
     }
 }
 
@@ -163,6 +168,7 @@ fn column(path: &str) -> Option<Column> {
         ("spec.identity.smbiosUuid", Column::Uuid),
         ("spec.bmc.credentials", Column::Credentials),
         ("spec.bmc.certificate", Column::Certificate),
+        ("spec.bmc.ways", Column::Ways),
         ("spec.bmc", Column::Bmc),
         ("spec.reservations[0].mac", Column::Macs),
         ("spec.reservations", Column::Ip),

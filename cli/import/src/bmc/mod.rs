@@ -66,7 +66,7 @@ impl Found {
         for (column, message, hint) in faults {
             self.say(file.name, header.line, &column, message, hint);
         }
-        if !header.has(&Column::Name) || !header.has(&Column::Macs) {
+        if !header.has(&Column::Name) || !header.has(&Column::Macs) && !header.has(&Column::Bmc) {
             // Of each row the same would be said.
             return;
         }

@@ -1,7 +1,7 @@
 //! What a look at a BMC says of its machine.
 
 use jiff::Timestamp;
-use landfall_api::{BmcStatus, ConditionStatus, ConditionType as Type, Machine, PowerState, Reason};
+use landfall_api::{BmcStatus, ConditionStatus, ConditionType as Type, MacAddr, Machine, PowerState, Reason};
 
 use crate::derive::put;
 
@@ -79,6 +79,44 @@ pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
     };
     set(Type::PowerKnown, truth, reason, &message);
     show_medium(machine, now);
+    if !machine.spec.identity.is_empty() {
+        forget_ports(machine);
+    }
+}
+
+/// Recognises a machine whose document states no identity by these ports, which its BMC lists. `taken` are those that the BMC lists
+/// too, each with the machine that it belongs to.
+pub fn recognise(machine: &mut Machine, ports: &[MacAddr], taken: &[(MacAddr, String)], now: Timestamp) {
+    if !machine.spec.identity.is_empty() || machine.spec.bmc.is_none() {
+        return;
+    }
+    status_of(machine).recognised_by = ports.to_vec();
+    let list = |ports: &[String]| ports.join(", ");
+    let others: Vec<_> = taken.iter().map(|(mac, owner)| format!("{mac} is a port of machine \"{owner}\"")).collect();
+    let (truth, reason, message) = match (ports, taken) {
+        ([], []) => {
+            let message = "the BMC lists no port of the computer; state identity.macs in the document";
+            (ConditionStatus::False, Reason::NoPorts, message.to_owned())
+        }
+        ([], _) => {
+            let message = format!("{}; correct one of the documents, or delete one", list(&others));
+            (ConditionStatus::False, Reason::PortsOfOthers, message)
+        }
+        _ => {
+            let known: Vec<_> = ports.iter().map(ToString::to_string).collect();
+            let message = format!("by {}, as its BMC says", list(&known));
+            (ConditionStatus::True, Reason::Reported, [vec![message], others].concat().join("; "))
+        }
+    };
+    let at = (now, machine.metadata.generation);
+    let status = machine.status.get_or_insert_default();
+    put(&mut status.conditions, Type::IdentityKnown, truth, reason, message, at);
+}
+
+fn forget_ports(machine: &mut Machine) {
+    let Some(status) = machine.status.as_mut() else { return };
+    status.bmc.iter_mut().for_each(|bmc| bmc.recognised_by.clear());
+    status.conditions.retain(|c| c.kind != Type::IdentityKnown);
 }
 
 /// Sets the condition of a medium that was not ejected.
@@ -99,6 +137,6 @@ pub fn show_medium(machine: &mut Machine, now: Timestamp) {
 pub fn erase(machine: &mut Machine) {
     let Some(status) = machine.status.as_mut() else { return };
     status.bmc = None;
-    let of_bmc = [Type::BMCReachable, Type::BMCAuthenticated, Type::PowerKnown, Type::MediumLeft];
+    let of_bmc = [Type::BMCReachable, Type::BMCAuthenticated, Type::PowerKnown, Type::MediumLeft, Type::IdentityKnown];
     status.conditions.retain(|c| !of_bmc.contains(&c.kind));
 }

@@ -118,7 +118,7 @@ impl Index {
             old.certificates = 0;
         }
         let identity = &machine.spec.identity;
-        self.by_mac.extend(identity.macs.iter().map(|mac| (*mac, name.clone())));
+        self.by_mac.extend(machine.macs().iter().map(|mac| (*mac, name.clone())));
         self.by_uuid.extend(identity.smbios_uuid.map(|uuid| (uuid, name.clone())));
         if let Some(serial) = &identity.serial {
             self.by_serial.entry(serial.clone()).or_default().insert(name.clone());
@@ -134,7 +134,7 @@ impl Index {
             uid: machine.metadata.uid,
             version,
             certificates: old.certificates,
-            macs: identity.macs.clone(),
+            macs: machine.macs().to_vec(),
             reserved: machine.spec.reservations.clone(),
             control: Control::of(&machine.spec),
             uuid: identity.smbios_uuid,
@@ -251,6 +251,12 @@ impl Index {
 
     pub(in crate::engine) fn machine_of_mac(&self, mac: MacAddr) -> Option<String> {
         self.by_mac.get(&mac).cloned()
+    }
+
+    /// The machine, other than `name`, that this port is described or reserved for.
+    pub(in crate::engine) fn owner_of_port(&self, mac: MacAddr, name: &str) -> Option<String> {
+        let reserved = || self.reservations.machine_of_port(mac).map(str::to_owned);
+        self.machine_of_mac(mac).or_else(reserved).filter(|owner| owner != name)
     }
 
     pub(in crate::engine) const fn reservations(&self) -> &Reservations {

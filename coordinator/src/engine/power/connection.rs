@@ -99,6 +99,9 @@ impl Connection {
             }
         };
         self.show(&read).await?;
+        if matches!(read, Contact::Reads(_)) && found.machine.spec.identity.is_empty() {
+            self.shared.identities.by_bmc(&self.machine).await?;
+        }
         self.note_off(&read, found).await?;
         Ok(read)
     }

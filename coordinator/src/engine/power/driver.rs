@@ -188,7 +188,7 @@ impl Driver {
     fn next(&self, found: &Documents) -> Step {
         let status = found.bmc();
         let spec = &found.machine.spec;
-        let mut ways = spec.ways();
+        let mut ways = found.machine.ways();
         if !spec.states_ways() {
             self.shared.known.order(&status, &mut ways);
         }

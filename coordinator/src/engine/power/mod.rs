@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
+use super::identities::Identities;
 use super::secrets::Vault;
 use super::steps::Steps;
 pub use console::OpenConsole;
@@ -47,6 +48,7 @@ pub(in crate::engine) struct Shared {
     pub(in crate::engine) fleet: Arc<Fleet>,
     steps: Steps,
     vault: Arc<Vault>,
+    identities: Arc<Identities>,
     logins: Logins,
     starts: Arc<Starts>,
     known: Known,
@@ -87,10 +89,12 @@ pub struct Power {
 }
 
 impl Power {
-    pub(in crate::engine) fn new(fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>) -> Self {
-        let shared =
-            Shared { fleet, steps, vault, logins: Logins::default(), starts: Arc::default(), known: Known::default() };
-        Self { shared: Arc::new(shared), lines: Mutex::default(), seats: Seats::default() }
+    pub(in crate::engine) fn new(
+        fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>, identities: Arc<Identities>,
+    ) -> Self {
+        let (logins, starts, known) = (Logins::default(), Arc::default(), Known::default());
+        let shared = Arc::new(Shared { fleet, steps, vault, identities, logins, starts, known });
+        Self { shared, lines: Mutex::default(), seats: Seats::default() }
     }
 
     /// Keeps one task for each machine whose power is controlled, until `stop`.

@@ -1,6 +1,7 @@
 //! Machines that are switched on through a BMC, over HTTP: what the BMC sees is asserted at the BMC.
 
 mod by_hand;
+mod identity;
 mod media;
 mod outages;
 mod wake;

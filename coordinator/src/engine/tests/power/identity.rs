@@ -1,0 +1,74 @@
+//! Machines whose documents say where their BMC is, and nothing of how they are recognised.
+
+use landfall_boot::policy::Decision;
+
+use super::*;
+
+/// A machine that is described by its BMC alone.
+fn by_bmc(name: &str, sim: &BmcSim) -> serde_json::Value {
+    let mut machine = with_bmc(name, MAC, sim);
+    machine["spec"].as_object_mut().unwrap().remove("identity");
+    machine
+}
+
+async fn known(world: &World, machine: &str) -> Option<(ConditionStatus, String)> {
+    let machine = world.store.machine(machine).await.unwrap().unwrap();
+    let conditions = &machine.status.as_ref().unwrap().conditions;
+    conditions.iter().find(|c| c.kind == "IdentityKnown").map(|c| (c.status, c.reason.to_string()))
+}
+
+fn reason(of: &Option<(ConditionStatus, String)>) -> Option<(ConditionStatus, &str)> {
+    of.as_ref().map(|(status, reason)| (*status, reason.as_str()))
+}
+
+#[tokio::test]
+async fn a_machine_is_recognised_by_what_its_bmc_lists() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = World::new().await;
+    world.apply(secret(PASSWORD)).await.unwrap();
+    world.apply(by_bmc("m1", &sim)).await.unwrap();
+    assert!(matches!(world.boot().await, Decision::Unknown), "its BMC has not been read");
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    assert_eq!(reason(&known(&world, "m1").await), Some((ConditionStatus::True, "Reported")));
+    let taken = world.apply(machine("m2", MAC)).await.unwrap_err();
+    assert!(taken.to_string().contains("belongs to machine \"m1\""), "{taken}");
+    world.provision(false).await.unwrap();
+    looks(&world, &mut driver, 5).await;
+    assert_eq!(sim.seen().computer.starts.len(), 1);
+    assert!(matches!(world.boot().await, Decision::RunAgent { .. }));
+    world.enroll(b"key").await.unwrap();
+    world.connect(hello("b1", "D1", vec![])).await.assigned();
+
+    let restarted = World::over(world.store.clone(), world.clock.clone()).await;
+    assert!(matches!(restarted.boot().await, Decision::RunAgent { .. }), "the store has it");
+    // A person states other ports: those count alone.
+    world.apply(with_bmc("m1", "52:54:00:00:00:09", &sim)).await.unwrap();
+    assert!(matches!(world.boot().await, Decision::Unknown));
+    looks(&world, &mut self::driver(&world, "m1"), 3).await;
+    assert_eq!(known(&world, "m1").await, None);
+    world.apply(machine("m2", MAC)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_of_another_machine_recognises_none() {
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = World::new().await;
+    world.apply(secret(PASSWORD)).await.unwrap();
+    world.apply(by_bmc("m1", &sim)).await.unwrap();
+    world.apply(machine("m2", MAC)).await.unwrap();
+    let mut driver = driver(&world, "m1");
+    looks(&world, &mut driver, 3).await;
+    assert_eq!(reason(&known(&world, "m1").await), Some((ConditionStatus::False, "PortsOfOthers")));
+    let run = world.provision(false).await.unwrap();
+    looks(&world, &mut driver, 5).await;
+    assert!(sim.seen().computer.starts.is_empty(), "it would not be recognised");
+    let workflow = world.run(&run.metadata.name).await;
+    let missing = workflow.status.unwrap().conditions.into_iter().find(|c| c.kind == "NotSeen").unwrap();
+    assert!(missing.message.contains("its ports are not known"), "{}", missing.message);
+    // The other document is corrected.
+    world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap();
+    looks(&world, &mut self::driver(&world, "m1"), 6).await;
+    assert_eq!(reason(&known(&world, "m1").await), Some((ConditionStatus::True, "Reported")));
+    assert_eq!(sim.seen().computer.starts.len(), 1);
+}
