@@ -125,15 +125,10 @@ fn headed(mut schema: Schema, kind: Kind) -> Schema {
 /// Copies every definition an action reaches, with an expression allowed in place of any value, and makes the
 /// template's actions refer to the copies.
 fn with_expressions(mut schema: Schema) -> Schema {
-    let mut reached = vec!["Action".to_owned()];
-    let mut at = 0;
-    while let Some(name) = reached.get(at).cloned() {
-        at += 1;
-        let Some(definition) = schema.definitions.remove(&name) else { continue };
-        let mut below = Vec::new();
-        references(&definition, &mut below);
-        reached.extend(below.into_iter().filter(|n| !reached.contains(n)).collect::<Vec<_>>());
-        schema.definitions.insert(format!("{TEMPLATE_PREFIX}{name}"), loosened(&definition));
+    for name in reached(vec!["Action".to_owned()], &schema.definitions) {
+        if let Some(definition) = schema.definitions.get(&name).map(loosened) {
+            schema.definitions.insert(format!("{TEMPLATE_PREFIX}{name}"), definition);
+        }
     }
     for spec in schema.definitions.values_mut().chain([&mut schema.root]) {
         point_actions_at_copies(spec);
@@ -143,7 +138,25 @@ fn with_expressions(mut schema: Schema) -> Schema {
         with_list_items(&mut action, &mut schema.definitions, TEMPLATE_PREFIX, loosened);
         schema.definitions.insert(name, action);
     }
+    // An original stays where the template itself has the type too.
+    let mut below = Vec::new();
+    references(&schema.root, &mut below);
+    let left = reached(below, &schema.definitions);
+    schema.definitions.retain(|name, _| left.contains(name));
     schema
+}
+
+/// These definitions, and all that they reach.
+fn reached(mut names: Vec<String>, definitions: &Map<String, Value>) -> Vec<String> {
+    let mut at = 0;
+    while let Some(name) = names.get(at) {
+        let mut below = Vec::new();
+        definitions.get(name).iter().for_each(|definition| references(definition, &mut below));
+        below.retain(|name| !names.contains(name));
+        names.extend(below);
+        at += 1;
+    }
+    names
 }
 
 /// Adds to an action's schema what an item of a template's list may have besides; `prefix` stands before the names of
