@@ -2,6 +2,7 @@
 
 mod address;
 mod console;
+mod webhook;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 pub use address::{BmcAddress, BmcAddressError, BmcProtocol, is_bmc_place, place_has};
 pub use console::{Characters, ConsoleInput, ConsoleLine, ConsoleRequest, ConsoleTaken, MAX_CONSOLE_INPUT};
+pub use webhook::{Webhook, WebhookCall, WebhookStatus};
 
 use crate::{Digest, MacAddr};
 
@@ -25,7 +27,8 @@ pub const BMC_PASSWORD: &str = "password";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BmcSpec {
     /// Where it is: `redfish+https://HOST`, with the path of the computer's system behind it where the BMC has several, such as
-    /// `redfish+https://192.0.2.7/redfish/v1/Systems/1`; or `ipmi://HOST` for a BMC without Redfish.
+    /// `redfish+https://192.0.2.7/redfish/v1/Systems/1`; `ipmi://HOST` for a BMC without Redfish; or `webhook+https://HOST` for a
+    /// web server in the place of a BMC, with `webhook`.
     pub address: BmcAddress,
     /// The Secret with the account: its values `username` and `password`. Its `spec.bmcs` must name the BMC's host.
     pub credentials: String,
@@ -45,9 +48,17 @@ pub struct BmcSpec {
     /// comes first. Default: all, in the order of their list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<BootWay>,
+    /// What the server of `webhook+https://HOST` is asked to do.
+    pub webhook: Option<Webhook>,
 }
 
 impl BmcSpec {
+    /// With the account of this Secret, and nothing besides.
+    pub fn new(address: BmcAddress, credentials: impl Into<String>) -> Self {
+        let (ca_certificates, ways, credentials) = (Vec::new(), Vec::new(), credentials.into());
+        Self { address, credentials, certificate: None, ca_certificates, console: None, ways, webhook: None }
+    }
+
     /// Where the serial console is; absent: the document does not say.
     pub fn console(&self) -> Option<&BmcAddress> {
         let own = (self.address.protocol() == BmcProtocol::Ipmi).then_some(&self.address);
@@ -56,9 +67,20 @@ impl BmcSpec {
 
     /// The ways that may be tried, in their order.
     pub fn ways(&self) -> Vec<BootWay> {
-        let is_ipmi = self.address.protocol() == BmcProtocol::Ipmi;
         let stated = if self.ways.is_empty() { &BootWay::ALL[..] } else { &self.ways };
-        stated.iter().copied().filter(|way| !is_ipmi || way.is_of_ipmi()).collect()
+        stated.iter().copied().filter(|way| self.has(*way)).collect()
+    }
+
+    /// Whether its protocol has this way.
+    pub fn has(&self, way: BootWay) -> bool {
+        match self.address.protocol() {
+            BmcProtocol::Redfish | BmcProtocol::PlainRedfish => true,
+            BmcProtocol::Ipmi => !matches!(way, BootWay::UefiHttpOnce | BootWay::VirtualMedia),
+            BmcProtocol::Webhook | BmcProtocol::PlainWebhook => match way {
+                BootWay::PxeOnce => self.webhook.as_ref().is_some_and(|webhook| webhook.netboot.is_some()),
+                way => way == BootWay::OwnOrder,
+            },
+        }
     }
 }
 
@@ -94,13 +116,6 @@ words! {
         VirtualMedia = "virtualMedia",
         /// No boot device is set: the firmware's own order decides. Many machines have the network first in it.
         OwnOrder = "ownOrder",
-    }
-}
-
-impl BootWay {
-    /// Whether a BMC without Redfish has it.
-    pub const fn is_of_ipmi(self) -> bool {
-        !matches!(self, Self::UefiHttpOnce | Self::VirtualMedia)
     }
 }
 

@@ -69,7 +69,8 @@ pub use action::*;
 pub use bmc::{
     BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcAddressError, BmcProtocol, BmcSpec, BmcStatus, BmcSystem, BootAttempt,
     BootMedium, BootWay, Characters, ConsoleInput, ConsoleLine, ConsoleRequest, ConsoleTaken, MAX_CONSOLE_INPUT,
-    PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, is_bmc_place, place_has,
+    PowerAction, PowerReport, PowerRequest, PowerState, RefusedLogin, Webhook, WebhookCall, WebhookStatus,
+    is_bmc_place, place_has,
 };
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use disk_id::DiskId;
@@ -107,7 +108,7 @@ pub use pool::{
     POOL_MEMBERS_SHOWN, Pool, PoolClaim, PoolInstall, PoolMember, PoolMemberState, PoolRelease, PoolReleased, PoolSpec,
     PoolStatus,
 };
-pub use power::{PowerSpec, WakeOnLan};
+pub use power::{ManualPower, PowerSpec, WakeOnLan};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use readable::readable_bytes;
 pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};

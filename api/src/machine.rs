@@ -126,7 +126,20 @@ impl Machine {
             _ if self.macs().is_empty() => Vec::new(),
             (Some(bmc), _) => bmc.ways(),
             (None, Some(PowerSpec::WakeOnLan(_))) => vec![BootWay::OwnOrder],
-            (None, None) => Vec::new(),
+            (None, Some(PowerSpec::Manual(_)) | None) => Vec::new(),
+        }
+    }
+
+    /// What a person is to do so that it netboots; absent: the coordinator does it.
+    pub fn prompt(&self) -> Option<String> {
+        let by_hand = "switch it on, or restart it if it is on";
+        match (&self.spec.bmc, &self.spec.power) {
+            (None, None) => Some(by_hand.to_owned()),
+            (None, Some(PowerSpec::Manual(manual))) => {
+                let place = manual.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
+                Some(by_hand.to_owned() + &place)
+            }
+            (Some(_), _) | (None, Some(PowerSpec::WakeOnLan(_))) => None,
         }
     }
 }

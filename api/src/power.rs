@@ -14,6 +14,18 @@ use crate::MacAddr;
 pub enum PowerSpec {
     /// By a magic packet to its ports. It is switched on so, and nothing else: not off, no boot device is set, and its power is not known.
     WakeOnLan(WakeOnLan),
+    /// By a person, as a machine is that states nothing here.
+    Manual(ManualPower),
+}
+
+/// What tells a person which machine it is. `{}` says nothing more.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ManualPower {
+    /// Where the machine and its button are, such as `rack r7, slot 3`: shown where a person is to switch it on. One line, at most 200
+    /// characters.
+    pub message: Option<String>,
 }
 
 /// Where a machine's magic packet goes. `{}` is what most have.

@@ -15,8 +15,8 @@ use crate::expression::check_expressions;
 use crate::issue::{Issue, join, one_problem};
 use crate::{
     Action, BmcProtocol, BmcSpec, Digest, Document, EnrolmentRule, ErrorCode, InterfaceError, MacAddr, Machine,
-    MachineSpec, Metadata, NetworkInterface, Pool, PowerSpec, Problem, Reservation, Secret, SuccessOn, WipeSpec,
-    Workflow, is_bmc_place,
+    MachineSpec, ManualPower, Metadata, NetworkInterface, Pool, PowerSpec, Problem, Reservation, Secret, SuccessOn,
+    WipeSpec, Workflow, is_bmc_place,
 };
 
 /// More ports than any machine netboots from.
@@ -24,6 +24,9 @@ const MAX_MACS: usize = MachineSpec::MAX_MACS;
 
 /// More machines than one coordinator has.
 const MAX_REPLICAS: u32 = 100_000;
+
+/// Characters that tell a person where a machine is.
+const MAX_MESSAGE: usize = 200;
 
 /// Labels of one document, or given by one rule.
 const MAX_LABELS: usize = 64;
@@ -140,11 +143,17 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     if let Some(spec) = &machine.spec.bmc {
         bmc(spec, issues);
     }
+    if machine.spec.power.is_some() && machine.spec.bmc.is_some() {
+        issues.push(Issue::new("spec.power", "the machine has a BMC too", "keep spec.bmc, which can do more"));
+    }
+    if let Some(PowerSpec::Manual(ManualPower { message: Some(message) })) = &machine.spec.power
+        && (message.chars().count() > MAX_MESSAGE || message.contains(char::is_control))
+    {
+        let hint = format!("write one line of at most {MAX_MESSAGE} characters");
+        issues.push(Issue::new("spec.power.manual.message", "the message is too long, or has several lines", hint));
+    }
     if let Some(PowerSpec::WakeOnLan(spec)) = &machine.spec.power {
         let at = "spec.power.wakeOnLan";
-        if machine.spec.bmc.is_some() {
-            issues.push(Issue::new("spec.power", "the machine has a BMC too", "keep spec.bmc, which can do more"));
-        }
         for (n, mac) in spec.macs.iter().enumerate() {
             port(*mac, &format!("{at}.macs[{n}]"), issues);
         }
@@ -157,7 +166,8 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         }
     }
     let identity = &machine.spec.identity;
-    let by_bmc = machine.spec.bmc.is_some() && identity.is_empty();
+    let lists_ports = |bmc: &BmcSpec| !bmc.address.protocol().is_webhook();
+    let by_bmc = machine.spec.bmc.as_ref().is_some_and(lists_ports) && identity.is_empty();
     if identity.macs.is_empty() && !by_bmc {
         let hint = "list the addresses of the ports it may netboot from; or leave identity out, and state spec.bmc, which says them";
         issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
@@ -247,9 +257,10 @@ fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
         issues.push(Issue::new("spec.bmc.certificate", "a certificate is named by its SHA-256 digest", hint));
     }
     let without = match spec.address.protocol() {
-        BmcProtocol::Redfish => None,
+        BmcProtocol::Redfish | BmcProtocol::Webhook => None,
         BmcProtocol::PlainRedfish => Some("redfish+http:// has no certificate"),
         BmcProtocol::Ipmi => Some("ipmi:// has no certificate"),
+        BmcProtocol::PlainWebhook => Some("webhook+http:// has no certificate"),
     };
     if let Some(message) = without {
         let hint = "remove it, or write redfish+https://";
@@ -270,9 +281,25 @@ fn bmc(spec: &BmcSpec, issues: &mut Vec<Issue>) {
         let at = format!("spec.bmc.ways[{n}]");
         if spec.ways[..n].contains(way) {
             issues.push(Issue::new(at, format!("{way} is there twice"), "each way is tried once; remove one"));
-        } else if spec.address.protocol() == BmcProtocol::Ipmi && !way.is_of_ipmi() {
-            issues.push(Issue::new(at, format!("ipmi:// has no {way}"), "remove it, or write redfish+https://"));
+        } else if !spec.has(*way) {
+            issues.push(Issue::new(
+                at,
+                format!("{} has no {way}", spec.address),
+                "remove it, or write redfish+https://",
+            ));
         }
+    }
+    match &spec.webhook {
+        Some(webhook) if spec.address.protocol().is_webhook() => webhook.check("spec.bmc.webhook", issues),
+        Some(_) => {
+            let hint = "remove it, or write webhook+https:// in the address";
+            issues.push(Issue::new("spec.bmc.webhook", format!("{} is no webhook", spec.address), hint));
+        }
+        None if spec.address.protocol().is_webhook() => {
+            let hint = "state the calls on, off and status";
+            issues.push(Issue::new("spec.bmc.webhook", "the calls are missing", hint));
+        }
+        None => {}
     }
     if spec.ca_certificates.len() > MAX_AUTHORITIES {
         let message = format!("there are {}; the limit is {MAX_AUTHORITIES}", spec.ca_certificates.len());

@@ -156,6 +156,8 @@ pub struct WorkflowStatus {
     pub ending: Option<WorkflowPhase>,
     /// The machine document's generation at rendering.
     pub machine_generation: u64,
+    /// What a person is to do so that the machine netboots; absent: the coordinator does it.
+    pub prompt: Option<String>,
     /// The receipts the coordinator knew when the workflow was created: the compare of compare-and-swap. Receipts of
     /// this workflow replace them as it proceeds.
     #[serde(default)]

@@ -16,16 +16,20 @@ pub enum BmcProtocol {
     PlainRedfish,
     /// IPMI 2.0 over LAN (RMCP+), over UDP; port 623 where none is stated.
     Ipmi,
+    /// Calls over HTTPS that the document states; port 443 where none is stated.
+    Webhook,
+    /// The same over HTTP, which shows the password to the network; port 80 where none is stated.
+    PlainWebhook,
 }
 
 impl BmcProtocol {
-    const ALL: [Self; 3] = [Self::Redfish, Self::PlainRedfish, Self::Ipmi];
+    const ALL: [Self; 5] = [Self::Redfish, Self::PlainRedfish, Self::Ipmi, Self::Webhook, Self::PlainWebhook];
 
     /// The port where none is stated.
     const fn port(self) -> u16 {
         match self {
-            Self::Redfish => 443,
-            Self::PlainRedfish => 80,
+            Self::Redfish | Self::Webhook => 443,
+            Self::PlainRedfish | Self::PlainWebhook => 80,
             Self::Ipmi => 623,
         }
     }
@@ -36,7 +40,19 @@ impl BmcProtocol {
             Self::Redfish => ("redfish+https", "https"),
             Self::PlainRedfish => ("redfish+http", "http"),
             Self::Ipmi => ("ipmi", "ipmi"),
+            Self::Webhook => ("webhook+https", "https"),
+            Self::PlainWebhook => ("webhook+http", "http"),
         }
+    }
+
+    /// Whether it shows the password to the network.
+    pub const fn is_plain(self) -> bool {
+        matches!(self, Self::PlainRedfish | Self::PlainWebhook)
+    }
+
+    /// Whether a web server stands in for a BMC.
+    pub const fn is_webhook(self) -> bool {
+        matches!(self, Self::Webhook | Self::PlainWebhook)
     }
 }
 
@@ -61,7 +77,7 @@ pub struct BmcAddressError {
 }
 
 const FORMS: &str = "write redfish+https://HOST, or redfish+https://HOST/redfish/v1/Systems/ID where the BMC has several systems; \
-    or ipmi://HOST for one without Redfish";
+    ipmi://HOST for one without Redfish; or webhook+https://HOST for a web server in its place";
 
 impl BmcAddress {
     /// How it is spoken to.
@@ -178,7 +194,7 @@ pub fn is_bmc_place(place: &str) -> bool {
 /// Whether that place has the BMC, as its host is written: a name is not looked up, so that who answers for the name cannot widen
 /// it.
 pub fn place_has(place: &str, bmc: &BmcAddress) -> bool {
-    let place = match (place.strip_prefix(PLAIN), bmc.protocol == BmcProtocol::PlainRedfish) {
+    let place = match (place.strip_prefix(PLAIN), bmc.protocol.is_plain()) {
         (Some(place), true) => place,
         (None, false) => place,
         _ => return false,

@@ -168,6 +168,38 @@ fn a_machine_is_woken_by_ports_or_has_a_bmc() {
     assert_eq!(of(wrong), ["spec.power.wakeOnLan.macs[0]", "spec.power.wakeOnLan.port"]);
     let bmc = json!({"address": "ipmi://192.0.2.7", "credentials": "bmc"});
     assert_eq!(of(json!({"power": {"wakeOnLan": {}}, "bmc": bmc})), ["spec.power"]);
+    let manual = |message: &str| of(json!({"power": {"manual": {"message": message}}}));
+    assert!(manual("rack r7, slot 3").is_empty() && of(json!({"power": {"manual": {}}})).is_empty());
+    for bad in ["two\nlines", &"x".repeat(201)] {
+        assert_eq!(manual(bad), ["spec.power.manual.message"], "{bad}");
+    }
+}
+
+#[test]
+fn a_webhook_states_each_call_that_is_needed() {
+    let of = |address: &str, more: Value| {
+        let mut webhook = json!({"on": {"path": "/on"}, "off": {"path": "/off"},
+            "status": {"path": "/", "at": "/state", "on": "on", "off": "off"}});
+        webhook.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        of_bmc(json!({"address": address, "webhook": webhook}))
+    };
+    let https = "webhook+https://192.0.2.7/api";
+    for (more, wrong) in [
+        (json!({"netboot": {"path": "/boot", "method": "PUT", "body": {"device": ["{{ machine.name }}"]}}}), None),
+        (json!({"on": {"path": "on"}}), Some("on.path")),
+        (json!({"status": {"path": "/", "at": "state", "on": "on", "off": "off"}}), Some("status.at")),
+        (json!({"status": {"path": "/", "on": "on", "off": "on"}}), Some("status.off")),
+        (json!({"headers": {"X-Key": "{{ password }}", "a b": "c"}}), Some("headers.a b")),
+        (json!({"headers": {"X-Key": "a\nb"}}), Some("headers.X-Key")),
+        (json!({"off": {"path": "/{{ range(9) }}"}}), Some("off.path")),
+        (json!({"shutdown": {"path": "/", "body": [{"a": "{% if x %}"}]}}), Some("shutdown.body")),
+    ] {
+        let wrong: Vec<String> = wrong.iter().map(|field| format!("spec.bmc.webhook.{field}")).collect();
+        assert_eq!(of(https, more.clone()), wrong, "{more}");
+    }
+    assert_eq!(of("redfish+https://192.0.2.7", json!({})), ["spec.bmc.webhook"]);
+    assert_eq!(of_bmc(json!({"address": https})), ["spec.bmc.webhook"]);
+    assert_eq!(of_bmc(json!({"address": https, "ways": ["pxeContinuous"]})), ["spec.bmc.ways[0]", "spec.bmc.webhook"]);
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub enum BmcError {
     /// The document's trust cannot be used.
     #[error("spec.bmc.caCertificates cannot be used: {0}")]
     Authorities(String),
+    /// The document's calls cannot be used.
+    #[error("spec.bmc.webhook cannot be used: {0}")]
+    Calls(String),
     /// It has ended the session, or does not know it.
     #[error("{url} has ended the session")]
     SessionEnded {

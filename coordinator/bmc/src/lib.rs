@@ -5,10 +5,12 @@
 //! Logins are never repeated after a refusal: the caller counts them, so that no account is locked out.
 
 mod error;
+mod http;
 mod ipmi;
 mod redfish;
 mod tls;
 mod wake;
+mod webhook;
 
 use std::net::IpAddr;
 
@@ -165,13 +167,21 @@ pub fn wake_on_lan(spec: &WakeOnLan, macs: &[MacAddr], from: IpAddr) -> Box<dyn 
     Box::new(wake::Wake::new(spec, macs, from))
 }
 
-/// Reaches a BMC, then logs in once.
+/// Reaches the BMC of this machine, then logs in once. A webhook is not reached before it is asked for something.
 ///
 /// # Errors
 /// [`BmcError`]; `Refused`: the account is wrong, and asking again with it may lock it out.
-pub async fn connect(spec: &BmcSpec, account: Account) -> Result<Box<dyn Bmc>, BmcError> {
-    Ok(match spec.address.protocol() {
-        BmcProtocol::Redfish | BmcProtocol::PlainRedfish => Box::new(redfish::Redfish::connect(spec, account).await?),
-        BmcProtocol::Ipmi => Box::new(ipmi::Ipmi::connect(spec, account).await?),
+pub async fn connect(spec: &BmcSpec, account: Account, machine: &str) -> Result<Box<dyn Bmc>, BmcError> {
+    Ok(match (spec.address.protocol(), &spec.webhook) {
+        (BmcProtocol::Redfish | BmcProtocol::PlainRedfish, _) => {
+            Box::new(redfish::Redfish::connect(spec, account).await?)
+        }
+        (BmcProtocol::Ipmi, _) => Box::new(ipmi::Ipmi::connect(spec, account).await?),
+        (BmcProtocol::Webhook | BmcProtocol::PlainWebhook, Some(stated)) => {
+            Box::new(webhook::Calls::new(spec, stated, account, machine)?)
+        }
+        (BmcProtocol::Webhook | BmcProtocol::PlainWebhook, None) => {
+            return Err(BmcError::Calls("there are none".to_owned()));
+        }
     })
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcAddress, BmcProtocol, Document, ErrorCode, Kind, Machine,
-    Problem, Secret, SecretSpec, SecretStatus, Shared, Workflow, place_has,
+    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcAddress, Document, ErrorCode, Kind, Machine, Problem, Secret,
+    SecretSpec, SecretStatus, Shared, Workflow, place_has,
 };
 use landfall_bmc::Account;
 use serde::{Deserialize, Serialize};
@@ -157,11 +157,9 @@ impl Vault {
                 format!("the secret \"{name}\" does not name the BMC {host}"),
             )
             .at(&at)
-            .hint(match address.protocol() {
-                BmcProtocol::Redfish | BmcProtocol::Ipmi => {
-                    format!("add {host}, or a network or domain with it, to its spec.bmcs")
-                }
-                BmcProtocol::PlainRedfish => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
+            .hint(match address.protocol().is_plain() {
+                true => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
+                false => format!("add {host}, or a network or domain with it, to its spec.bmcs"),
             }));
         }
         let mut values = self.values(name).await?.unwrap_or_default();

@@ -32,7 +32,7 @@ pub struct Plan {
 
 impl Plan {
     /// The status of a run that has not begun.
-    pub fn status(self, machine_generation: u64, expected_receipts: Vec<DiskReceipt>) -> WorkflowStatus {
+    pub fn status(self, machine: &Machine, expected_receipts: Vec<DiskReceipt>) -> WorkflowStatus {
         WorkflowStatus {
             actions: self.actions.into_iter().map(ActionStatus::pending).collect(),
             left_out: self.left_out,
@@ -40,7 +40,8 @@ impl Plan {
             timeout: self.timeout,
             success_on: self.success_on,
             precheck: self.precheck,
-            machine_generation,
+            machine_generation: machine.metadata.generation,
+            prompt: machine.prompt(),
             expected_receipts,
             ..WorkflowStatus::default()
         }

@@ -1,4 +1,4 @@
-//! A BMC for tests: Redfish over HTTP or HTTPS, or IPMI 2.0 over LAN, with one switch for each complaint about real ones.
+//! A BMC for tests: Redfish over HTTP or HTTPS, IPMI 2.0 over LAN, or a webhook, with one switch for each complaint about real ones.
 //!
 //! What a client did is counted here, so that a test asserts what a BMC would see: failed logins, open sessions, starts.
 
@@ -13,6 +13,7 @@ mod routes;
 mod serial;
 mod server;
 mod shared;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +94,14 @@ impl BmcSim {
         let shared = Shared::new(quirks);
         let (port, task) = ipmi::spawn(shared.clone()).await;
         Self { shared, address: format!("ipmi://127.0.0.1:{port}"), fingerprint: None, task }
+    }
+
+    /// Starts a web server in its place, on HTTP.
+    pub async fn start_webhook(quirks: Quirks) -> Self {
+        let (shared, listener) = (Shared::new(quirks), loopback().await);
+        let address = format!("webhook+http://{}", listener.local_addr().expect("an address"));
+        let task = server::spawn(listener, webhook::router(shared.clone()), None, || false);
+        Self { shared, address, fingerprint: None, task }
     }
 
     fn serve(listener: TcpListener, shared: Shared, identity: Option<server::Identity>) -> Self {

@@ -121,7 +121,7 @@ impl Bmc {
             return None;
         };
         let Self { address, certificate, ways, .. } = self;
-        Some(BmcSpec { address: address?, credentials, certificate, ca_certificates: Vec::new(), ways, console: None })
+        Some(BmcSpec { certificate, ways, ..BmcSpec::new(address?, credentials) })
     }
 }
 

@@ -1,23 +1,15 @@
 //! HTTP to one BMC: bounded waits and answers, a session where it gives one, entity tags both ways.
 
-use std::time::Duration;
-
 use landfall_api::BmcSpec;
-use reqwest::header::{ACCEPT_ENCODING, ETAG, IF_MATCH, LOCATION};
-use reqwest::{Client as Http, Method, Response, StatusCode, redirect::Policy};
+use reqwest::header::{ETAG, IF_MATCH, LOCATION};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::field::{link, names_message, own_path, said, text};
 use crate::Account;
 use crate::error::BmcError;
-use crate::tls::{self, Shown};
+use crate::http::{self, Http};
 
-/// From the first packet to the connection, where nothing answers.
-const CONNECT: Duration = Duration::from_secs(5);
-/// For a whole answer: slow BMCs take 10 s and more for a system's resource.
-const ANSWER: Duration = Duration::from_secs(30);
-/// A resource has some tens of kB.
-const MAX_BODY: usize = 1 << 20;
 /// Redirects of one request: to the path with a slash behind it, as a rule.
 const MAX_REDIRECTS: usize = 3;
 /// Where Redfish begins (DSP0266, 6.2).
@@ -59,29 +51,15 @@ struct Raw {
 /// A connection to one BMC.
 pub(super) struct Client {
     http: Http,
-    base: String,
     account: Account,
     login: Login,
     sessions: Option<String>,
-    shown: Shown,
 }
 
 impl Client {
     /// Reads the service's root, then logs in; the root's content with it.
     pub(super) async fn connect(spec: &BmcSpec, account: Account) -> Result<(Self, Value), BmcError> {
-        let shown = Shown::default();
-        let builder = Http::builder()
-            .no_proxy()
-            .redirect(Policy::none())
-            .http1_only()
-            // BMCs end idle connections without a word, and have few.
-            .pool_max_idle_per_host(0)
-            .connect_timeout(CONNECT)
-            .timeout(ANSWER)
-            .tls_backend_preconfigured(tls::client_config(spec, shown.clone())?);
-        let base = spec.address.base();
-        let http = builder.build().map_err(|error| BmcError::Unreachable { url: base.clone(), why: chain(&error) })?;
-        let mut client = Self { http, base, account, login: Login::None, sessions: None, shown };
+        let mut client = Self { http: Http::new(spec)?, account, login: Login::None, sessions: None };
         let root = client.get(ROOT).await?.body;
         if text(&root, &["RedfishVersion"]).is_none() && link(&root, &["Systems"]).is_none() {
             return Err(client.invalid(ROOT, "it is not the root of a Redfish service"));
@@ -113,7 +91,7 @@ impl Client {
                 Ok(())
             }
             _ if names_message(&raw.body, "LimitExceeded") => {
-                tracing::info!(bmc = self.base, "the BMC has no session left; every request carries the account");
+                tracing::info!(bmc = self.base(), "the BMC has no session left; every request carries the account");
                 self.login = Login::Basic;
                 Ok(())
             }
@@ -197,8 +175,7 @@ impl Client {
         &self, method: Method, path: &str, body: Option<&Value>, etag: Option<&str>,
     ) -> Result<Raw, BmcError> {
         let url = self.url(path);
-        let mut request =
-            self.http.request(method, &url).header(ACCEPT_ENCODING, "identity").header("OData-Version", "4.0");
+        let mut request = self.http.request(method, &url).header("OData-Version", "4.0");
         request = match &self.login {
             Login::None => request,
             Login::Session { token, .. } => request.header("X-Auth-Token", token),
@@ -210,51 +187,24 @@ impl Client {
         if let Some(etag) = etag {
             request = request.header(IF_MATCH, etag);
         }
-        let answer = match request.send().await {
-            Ok(answer) => answer,
-            Err(error) => return Err(self.unreachable(url, &error)),
-        };
-        self.take_in(url, answer).await
-    }
-
-    async fn take_in(&self, url: String, mut answer: Response) -> Result<Raw, BmcError> {
-        let header = |name: &str| answer.headers().get(name)?.to_str().ok().map(str::to_owned);
-        let (etag, token) = (header(ETAG.as_str()), header("X-Auth-Token"));
+        let http::Answer { status, headers, body } = self.http.send(request, &url).await?;
+        let header = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
         let location = header(LOCATION.as_str()).and_then(|written| own_path(&written));
-        let status = answer.status();
-        let mut bytes = Vec::new();
-        while let Some(part) = answer.chunk().await.map_err(|error| self.unreachable(url.clone(), &error))? {
-            if bytes.len() + part.len() > MAX_BODY {
-                let what = format!("it has more than {MAX_BODY} bytes");
-                return Err(BmcError::Invalid { url, what });
-            }
-            bytes.extend_from_slice(&part);
-        }
-        let read = serde_json::from_slice::<Value>(&bytes);
+        let read = serde_json::from_slice::<Value>(&body);
         let is_json = read.is_ok();
         let body = read.unwrap_or_default();
         // Some send it in the body alone.
-        let etag = etag.or_else(|| text(&body, &["@odata.etag"]));
-        Ok(Raw { status, body, is_json, etag, token, location })
+        let etag = header(ETAG.as_str()).or_else(|| text(&body, &["@odata.etag"]));
+        Ok(Raw { status, body, is_json, etag, token: header("X-Auth-Token"), location })
     }
 
     /// The URL before a path.
     pub(super) fn base(&self) -> &str {
-        &self.base
+        self.http.base()
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
-    }
-
-    fn unreachable(&self, url: String, error: &reqwest::Error) -> BmcError {
-        match tls::take(&self.shown) {
-            Some((certificate, why)) => BmcError::Untrusted { url: self.base.clone(), certificate, why },
-            None if error.is_timeout() && !error.is_connect() => {
-                BmcError::Unreachable { url, why: format!("no answer within {} s", ANSWER.as_secs()) }
-            }
-            None => BmcError::Unreachable { url, why: chain(error) },
-        }
+        format!("{}{path}", self.base())
     }
 
     /// An answer that is not as it should be.
@@ -279,15 +229,4 @@ impl Client {
     fn failed(&self, path: &str, status: StatusCode, body: &Value) -> BmcError {
         BmcError::Failed { url: self.url(path), status: status.as_u16(), said: said(body) }
     }
-}
-
-/// An error with what caused it, without the URL, which is said elsewhere.
-fn chain(error: &reqwest::Error) -> String {
-    let mut source = std::error::Error::source(error);
-    let mut last = None;
-    while let Some(inner) = source {
-        last = Some(inner.to_string());
-        source = inner.source();
-    }
-    last.unwrap_or_else(|| error.to_string())
 }

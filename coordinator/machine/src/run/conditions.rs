@@ -121,7 +121,10 @@ fn progressing(status: &WorkflowStatus, at: &[&ActionStatus], machine: &str) -> 
     match status.phase {
         WorkflowPhase::Pending => match status.conditions.iter().find(|c| c.kind == Type::Admitted) {
             Some(queued) if queued.reason == Reason::Queued => no(KIND, Reason::Queued, queued.message.clone()),
-            _ => no(KIND, Reason::WaitingForAgent, format!("waits for {machine} to netboot; power it on")),
+            _ => {
+                let by_hand = status.prompt.as_ref().map(|prompt| format!(": {prompt}")).unwrap_or_default();
+                no(KIND, Reason::WaitingForAgent, format!("waits for {machine} to netboot{by_hand}"))
+            }
         },
         WorkflowPhase::Running => {
             let name = |a: &&ActionStatus| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1));

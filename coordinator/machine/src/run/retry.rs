@@ -77,6 +77,7 @@ pub fn retry_of(
         left_out: status.left_out.clone(),
         takes_over: std::iter::once(uid).chain(status.takes_over.iter().copied()).collect(),
         machine_generation,
+        prompt: status.prompt.clone(),
         expected_receipts: receipts,
         ..WorkflowStatus::default()
     })

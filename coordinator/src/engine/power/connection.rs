@@ -182,7 +182,7 @@ impl Connection {
             let why = "the BMC has refused this account; it is tried again once the Secret or the address changes";
             return Ok(Err(Contact::Refused(why.to_owned())));
         }
-        let bmc = match connect(spec, account).await {
+        let bmc = match connect(spec, account, &self.machine).await {
             Ok(bmc) => bmc,
             Err(error) => {
                 if matches!(error, BmcError::Refused { .. }) {
@@ -220,6 +220,10 @@ impl Connection {
     async fn note_off(&mut self, read: &Contact, found: &Documents) -> Result<(), Problem> {
         if *read != Contact::Reads(Some(PowerState::Off)) {
             self.off_since = None;
+            return Ok(());
+        }
+        // An outlet may be one of two that the machine has.
+        if self.address().is_some_and(|address| address.protocol().is_webhook()) {
             return Ok(());
         }
         let so_long = self.off_since.get_or_insert_with(Instant::now).elapsed();

@@ -21,7 +21,7 @@ impl Control {
             (None, Some(PowerSpec::WakeOnLan(wake))) => {
                 Some(Self::WakeOnLan(Arc::new((wake.clone(), spec.identity.macs.clone()))))
             }
-            (None, None) => None,
+            (None, Some(PowerSpec::Manual(_)) | None) => None,
         }
     }
 

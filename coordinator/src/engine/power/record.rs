@@ -12,6 +12,7 @@ pub(super) fn contact(error: &BmcError) -> Contact {
         BmcError::Refused { .. } => Contact::Refused(said),
         BmcError::Forbidden { .. } => Contact::Forbidden(said),
         BmcError::Invalid { .. }
+        | BmcError::Calls(_)
         | BmcError::Unsupported { .. }
         | BmcError::NotKept { .. }
         | BmcError::ConsoleBusy { .. }

@@ -93,9 +93,10 @@ impl Power {
         let machine = self.shared.fleet.described(name).await?;
         let refused = |code, what: String| Problem::new(code, what).at(format!("Machine/{name}"));
         if Control::of(&machine.spec).is_none() {
-            let hint = "state spec.bmc or spec.power in its document, or use its button";
-            return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has neither a BMC nor Wake-on-LAN"))
-                .hint(hint));
+            let by_hand = machine.prompt().unwrap_or_default();
+            let what = format!("machine \"{name}\" has neither a BMC nor Wake-on-LAN: {by_hand}");
+            let hint = "do that by hand, or state spec.bmc or spec.power in its document";
+            return Err(refused(ErrorCode::NotFound, what).hint(hint));
         }
         let line = self.lines().get(name).map(|line| line.asked.clone());
         let line = line.ok_or_else(|| failed(name, "its document was applied just now; ask again in a moment"))?;

@@ -214,7 +214,7 @@ impl Requests {
         refuse_if_held(&found, asked.by.force())?;
         may_be_asked(&asked, &found)?;
         preview::is_expected(asked.expects, &asked.plan.actions, &found)?;
-        let status = asked.plan.status(found.metadata.generation, believed(&live, &found, asked.by.force()));
+        let status = asked.plan.status(&found, believed(&live, &found, asked.by.force()));
         let mut labels = BTreeMap::new();
         let authority = match asked.by {
             Asker::Person(by) => Some(by),

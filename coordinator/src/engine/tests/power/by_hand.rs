@@ -71,3 +71,26 @@ async fn machines_are_switched_on_apart_and_none_stays_off() {
     stop.cancel();
     keeper.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_person_learns_which_machine_to_switch_on() {
+    let world = World::new().await;
+    let mut by_hand = machine("m1", MAC);
+    by_hand["spec"]["power"] = json!({"manual": {"message": "rack r7, slot 3"}});
+    world.apply(by_hand).await.unwrap();
+    let prompt = "switch it on, or restart it if it is on (rack r7, slot 3)";
+    let request = PowerRequest { action: PowerAction::On, force: false };
+    let refused = world.engine.power().request("m1", request).await.unwrap_err();
+    assert!(refused.code == ErrorCode::NotFound && refused.message.ends_with(prompt), "{refused}");
+    let waits = async |world: &World| {
+        let run = world.current("m1").await.unwrap();
+        run.status.unwrap().conditions.into_iter().find(|c| c.kind == "Progressing").unwrap().message
+    };
+    world.provision(false).await.unwrap();
+    assert_eq!(waits(&world).await, format!("waits for m1 to netboot: {prompt}"));
+    // The coordinator does it itself.
+    let sim = BmcSim::start(Quirks::default()).await;
+    let world = self::world(&sim, PASSWORD).await;
+    world.provision(false).await.unwrap();
+    assert_eq!(waits(&world).await, "waits for m1 to netboot");
+}

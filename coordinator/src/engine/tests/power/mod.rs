@@ -5,6 +5,7 @@ mod identity;
 mod media;
 mod outages;
 mod wake;
+mod webhook;
 
 use landfall_api::{BootWay, PowerAction, PowerRequest, PowerState};
 use landfall_bmcsim::{BmcSim, Eject, MediaAt, PASSWORD, Quirks, USERNAME};

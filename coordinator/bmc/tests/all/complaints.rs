@@ -1,14 +1,12 @@
 //! The client against a BMC that does what people complain about.
 
-mod common;
-
 use std::time::Duration;
 
 use landfall_api::{BmcSpec, Digest, PowerState};
 use landfall_bmc::{BmcError, BootDevice, BootOverride, Inserted, PowerChange, connect};
 use landfall_bmcsim::{BmcSim, Eject, EntityTags, Insert, MediaAt, PASSWORD, Quirks};
 
-use common::{ONCE, account, connected, spec};
+use crate::common::{ONCE, account, connected, spec};
 
 #[tokio::test]
 async fn a_computer_is_read_set_and_switched() {
@@ -155,7 +153,7 @@ async fn a_wrong_account_is_shown_once_to_the_bmc() {
     for (no_sessions, path) in [(false, ""), (true, ""), (true, "/redfish/v1/Systems/1")] {
         let sim = BmcSim::start(Quirks { no_sessions, lockout_after: Some(3), ..Quirks::default() }).await;
         let spec = BmcSpec { address: format!("{}{path}", sim.address()).parse().unwrap(), ..spec(&sim) };
-        let error = connect(&spec, account("wrong")).await.err().unwrap();
+        let error = connect(&spec, account("wrong"), "m1").await.err().unwrap();
         assert!(matches!(error, BmcError::Refused { .. }) && !error.to_string().contains("wrong"), "{error}");
         assert_eq!(sim.seen().accounts.failed, 1);
     }
@@ -175,19 +173,19 @@ async fn a_client_never_logs_in_again_by_itself() {
 async fn what_cannot_be_used_is_named() {
     let quirks = Quirks::default();
     let sim = BmcSim::start(Quirks { other_systems: 1, ..quirks.clone() }).await;
-    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    let error = connect(&spec(&sim), account(PASSWORD), "m1").await.err().unwrap();
     assert!(matches!(&error, BmcError::Invalid { what, .. } if what.contains("/redfish/v1/Systems/2")), "{error}");
     assert!(sim.seen().accounts.sessions.is_empty(), "the session of a failed start is closed");
     let mut named = spec(&sim);
     named.address = format!("{}/redfish/v1/Systems/1", sim.address()).parse().unwrap();
-    assert!(connect(&named, account(PASSWORD)).await.is_ok());
+    assert!(connect(&named, account(PASSWORD), "m1").await.is_ok());
 
     let sim = BmcSim::start(Quirks { huge: true, ..quirks.clone() }).await;
-    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    let error = connect(&spec(&sim), account(PASSWORD), "m1").await.err().unwrap();
     assert!(matches!(error, BmcError::Invalid { .. }), "{error}");
 
     let sim = BmcSim::start(Quirks { is_down: true, ..quirks.clone() }).await;
-    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    let error = connect(&spec(&sim), account(PASSWORD), "m1").await.err().unwrap();
     assert!(matches!(error, BmcError::Unreachable { .. }), "{error}");
 
     let sim = BmcSim::start(Quirks { read_only: true, ..quirks.clone() }).await;
@@ -213,19 +211,19 @@ async fn is_trusted_by_its_digest_alone(quirks: Quirks) {
     let mut spec = spec(&sim);
     for wrong in [None, Some(Digest::from_sha256([7; 32]))] {
         spec.certificate = wrong;
-        let error = connect(&spec, account(PASSWORD)).await.err().unwrap();
+        let error = connect(&spec, account(PASSWORD), "m1").await.err().unwrap();
         assert!(matches!(&error, BmcError::Untrusted { certificate, .. } if *certificate == shown), "{error}");
     }
     assert!(sim.seen().requests.is_empty(), "no password before trust");
     spec.certificate = Some(shown);
-    assert_eq!(connect(&spec, account(PASSWORD)).await.unwrap().power().await, Ok(Some(PowerState::Off)));
+    assert_eq!(connect(&spec, account(PASSWORD), "m1").await.unwrap().power().await, Ok(Some(PowerState::Off)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bmc_that_hangs_ends_a_request_in_time() {
     let sim = BmcSim::start(Quirks { hangs: true, ..Quirks::default() }).await;
     let begun = tokio::time::Instant::now();
-    let error = connect(&spec(&sim), account(PASSWORD)).await.err().unwrap();
+    let error = connect(&spec(&sim), account(PASSWORD), "m1").await.err().unwrap();
     assert!(matches!(error, BmcError::Unreachable { .. }), "{error}");
     assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
 }

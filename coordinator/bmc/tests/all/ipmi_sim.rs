@@ -70,15 +70,8 @@ fn read(dir: &Path, name: &str) -> String {
 
 async fn log_in(port: u16, password: &str) -> Result<Box<dyn Bmc>, BmcError> {
     let address = format!("ipmi://127.0.0.1:{port}").parse().unwrap();
-    let spec = BmcSpec {
-        address,
-        credentials: "s".into(),
-        certificate: None,
-        ca_certificates: vec![],
-        console: None,
-        ways: vec![],
-    };
-    connect(&spec, Account { username: "landfall".into(), password: password.into() }).await
+    let spec = BmcSpec::new(address, "s");
+    connect(&spec, Account { username: "landfall".into(), password: password.into() }, "m1").await
 }
 
 #[tokio::test]

@@ -10,14 +10,7 @@ pub(crate) const ONCE: BootOverride = BootOverride { device: BootDevice::Pxe, on
 /// A document that names the BMC, and no certificate.
 pub(crate) fn spec(sim: &BmcSim) -> BmcSpec {
     let address = sim.address().parse().unwrap();
-    BmcSpec {
-        address,
-        credentials: "s".into(),
-        certificate: None,
-        ca_certificates: Vec::new(),
-        console: None,
-        ways: Vec::new(),
-    }
+    BmcSpec::new(address, "s")
 }
 
 /// Its account, with that password.
@@ -27,5 +20,5 @@ pub(crate) fn account(password: &str) -> Account {
 
 /// A session with the right one.
 pub(crate) async fn connected(sim: &BmcSim) -> Box<dyn Bmc> {
-    connect(&spec(sim), account(PASSWORD)).await.unwrap()
+    connect(&spec(sim), account(PASSWORD), "m1").await.unwrap()
 }

@@ -1,19 +1,17 @@
 //! The client of IPMI against a BMC that does what people complain about.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use landfall_api::PowerState;
 use landfall_bmc::{Account, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
 use landfall_bmcsim::{BmcSim, PASSWORD, Quirks};
 
-use common::{ONCE, account, connected, spec};
+use crate::common::{ONCE, account, connected, spec};
 
 const NONE: BootOverride = BootOverride { device: BootDevice::None, once: false, mode: None };
 
 async fn refused(sim: &BmcSim, account: Account) -> BmcError {
-    connect(&spec(sim), account).await.err().unwrap()
+    connect(&spec(sim), account, "m1").await.err().unwrap()
 }
 
 #[tokio::test]
