@@ -7,6 +7,7 @@
 mod error;
 mod http;
 mod ipmi;
+mod log;
 mod redfish;
 mod tls;
 mod wake;

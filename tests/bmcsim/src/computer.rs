@@ -34,6 +34,8 @@ pub struct Computer {
     pub progress: Option<String>,
     /// The BMC's event log: when, by its clock, how severe, and what.
     pub log: Vec<[String; 3]>,
+    /// The same of IPMI: records of 16 bytes, numbered from 1.
+    pub sel: Vec<[u8; 16]>,
     /// A medium is in its virtual CD drive.
     pub has_medium: bool,
     /// Every start so far.
@@ -57,6 +59,7 @@ impl Default for Computer {
             mode: "UEFI".into(),
             progress: None,
             log: Vec::new(),
+            sel: Vec::new(),
             has_medium: false,
             starts: Vec::new(),
             shutdowns: 0,

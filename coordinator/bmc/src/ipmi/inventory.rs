@@ -34,7 +34,7 @@ pub(super) async fn read(host: &mut Host) -> Result<BmcSystem, BmcError> {
 }
 
 /// What the BMC does not have is absent.
-fn optional<T>(read: Result<T, BmcError>) -> Result<Option<T>, BmcError> {
+pub(super) fn optional<T>(read: Result<T, BmcError>) -> Result<Option<T>, BmcError> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(BmcError::Answered { .. } | BmcError::Forbidden { .. }) => Ok(None),

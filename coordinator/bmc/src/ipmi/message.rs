@@ -26,6 +26,9 @@ impl Command {
     pub(super) const CHASSIS_CONTROL: Self = Self::new(0x00, 0x02, "Chassis Control");
     pub(super) const SET_BOOT: Self = Self::new(0x00, 0x08, "Set System Boot Options");
     pub(super) const GET_BOOT: Self = Self::new(0x00, 0x09, "Get System Boot Options");
+    pub(super) const SEL_INFO: Self = Self::new(0x0a, 0x40, "Get SEL Info");
+    pub(super) const SEL_ENTRY: Self = Self::new(0x0a, 0x43, "Get SEL Entry");
+    pub(super) const SEL_TIME: Self = Self::new(0x0a, 0x48, "Get SEL Time");
     pub(super) const FRU_AREA: Self = Self::new(0x0a, 0x10, "Get FRU Inventory Area Info");
     pub(super) const FRU_READ: Self = Self::new(0x0a, 0x11, "Read FRU Data");
 

@@ -7,6 +7,7 @@ mod boot;
 mod channel;
 mod console;
 mod errors;
+mod event;
 mod fru;
 mod identity;
 mod inventory;
@@ -16,6 +17,7 @@ mod login;
 mod message;
 mod packet;
 mod random;
+mod sel;
 mod session;
 mod setup;
 mod sign_in;
@@ -153,9 +155,8 @@ impl Bmc for Ipmi {
         }
     }
 
-    async fn signs(&mut self, _since: Timestamp, _now: Timestamp) -> Result<Vec<String>, BmcError> {
-        // Its event log has numbers of sensors, which only the maker's manual explains.
-        Ok(Vec::new())
+    async fn signs(&mut self, since: Timestamp, now: Timestamp) -> Result<Vec<String>, BmcError> {
+        sel::read(&mut self.0, since, now).await
     }
 
     async fn close(&mut self) {

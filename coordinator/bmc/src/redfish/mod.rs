@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::client::{Answer, Client};
 use self::field::{at, link, links, members};
 use crate::error::BmcError;
+use crate::log::{Entry, Span, newest};
 use crate::{Account, Bmc, BootOverride, Inserted, PowerChange};
 
 /// Systems that a message names, and ports that are read.
@@ -89,13 +90,13 @@ impl Redfish {
 
     /// Adds the entries of the logs in that time.
     async fn read_logs(
-        &self, system: &Value, since: Timestamp, now: Timestamp, entries: &mut Vec<signs::Entry>,
+        &self, system: &Value, since: Timestamp, now: Timestamp, entries: &mut Vec<Entry>,
     ) -> Result<(), BmcError> {
         let manager = match links(system, &["Links", "ManagedBy"], 1).first() {
             Some(path) => self.present(path).await?,
             None => Value::Null,
         };
-        let span = signs::Span { since, now, ahead: signs::ahead(&manager, now) };
+        let span = Span { since, now, ahead: signs::ahead(&manager, now) };
         for (of_manager, resource) in [(false, system), (true, &manager)] {
             let Some(services) = link(resource, &["LogServices"]) else { continue };
             for path in members(&self.present(&services).await?, MAX_LOGS) {
@@ -109,7 +110,7 @@ impl Redfish {
         Ok(())
     }
 
-    async fn read_log(&self, path: &str, span: signs::Span, entries: &mut Vec<signs::Entry>) -> Result<(), BmcError> {
+    async fn read_log(&self, path: &str, span: Span, entries: &mut Vec<Entry>) -> Result<(), BmcError> {
         // One that is longer than an answer may be is left out.
         let mut log = match self.client.get(path).await {
             Ok(answer) => answer.body,
@@ -252,7 +253,7 @@ impl Bmc for Redfish {
         // That of the last start otherwise.
         let is_on = system::power(&system) != Some(PowerState::Off);
         let progress = signs::progress(&system).filter(|_| is_on);
-        Ok(progress.into_iter().chain(signs::newest(entries)).collect())
+        Ok(progress.into_iter().chain(newest(entries)).collect())
     }
 
     async fn close(&mut self) {

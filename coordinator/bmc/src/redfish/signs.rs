@@ -4,15 +4,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::field::{at, links, text};
+use crate::log::{Entry, Span};
 
 /// Links of a log that are looked at: more than a BMC keeps.
 const MAX_LINKS: usize = 10_000;
-/// Entries that are shown.
+/// Links of a log without entries that are followed, at each of its ends: as many as are shown.
 const MAX_ENTRIES: usize = 3;
 /// Characters of an entry that are shown.
 const MAX_MESSAGE: usize = 160;
-/// A BMC notes what led to a start a moment before it, and its clock is not exact.
-const ABOUT: SignedDuration = SignedDuration::from_secs(60);
 /// Entries of a long log that are read, the newest.
 const LAST: u64 = 20;
 /// Logs of logins and of changes to settings, by the last part of their paths (HPE, Dell, Lenovo): they say nothing of a start, and a name
@@ -31,21 +30,6 @@ pub(super) fn progress(system: &Value) -> Option<String> {
 pub(super) fn ahead(manager: &Value, now: Timestamp) -> SignedDuration {
     let shows = text(manager, &["DateTime"]).and_then(|written| written.parse::<Timestamp>().ok());
     shows.map_or(SignedDuration::ZERO, |shows| shows.duration_since(now))
-}
-
-/// An entry that says more than that all is well.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
-    created: Timestamp,
-    line: String,
-}
-
-/// What entries are looked for: from when on, until when, and how far the BMC's clock is ahead.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
-    pub(super) since: Timestamp,
-    pub(super) now: Timestamp,
-    pub(super) ahead: SignedDuration,
 }
 
 /// Whether a log service is of the hardware; of a manager those that say so alone, since most of its logs are of logins.
@@ -70,11 +54,10 @@ pub(super) fn entries(log: &Value, span: Span) -> Vec<Entry> {
 
 /// An entry by itself, if it is one of those.
 pub(super) fn entry(entry: &Value, span: Span) -> Option<Entry> {
-    let about = |entry: &Entry| {
-        let after = entry.created.duration_since(span.since);
-        after >= -ABOUT && entry.created.duration_since(span.now) <= ABOUT
-    };
-    read(entry, span.ahead).filter(about)
+    let severity = text(entry, &["Severity"]).filter(|severity| !severity.eq_ignore_ascii_case("OK"))?;
+    let created: Timestamp = text(entry, &["Created"])?.parse().ok()?;
+    let message: String = text(entry, &["Message"])?.chars().take(MAX_MESSAGE).collect();
+    span.entry(created, format!("{severity}: {message}"))
 }
 
 /// The paths of a log's entries where it has links alone: those at both ends, since some begin with the newest.
@@ -90,32 +73,12 @@ pub(super) fn linked(log: &Value) -> Vec<String> {
     ends.cloned().collect()
 }
 
-fn read(entry: &Value, ahead: SignedDuration) -> Option<Entry> {
-    let severity = text(entry, &["Severity"]).filter(|severity| !severity.eq_ignore_ascii_case("OK"))?;
-    let created: Timestamp = text(entry, &["Created"])?.parse().ok()?;
-    let created = created.checked_sub(ahead).ok()?;
-    let message: String = text(entry, &["Message"])?.chars().take(MAX_MESSAGE).collect();
-    Some(Entry { created, line: format!("{severity}: {message}") })
-}
-
-/// The newest of them, oldest first, each once.
-pub(super) fn newest(mut entries: Vec<Entry>) -> Vec<String> {
-    entries.sort();
-    let mut lines: Vec<String> = Vec::new();
-    for entry in entries.into_iter().rev() {
-        if lines.len() < MAX_ENTRIES && !lines.contains(&entry.line) {
-            lines.push(entry.line);
-        }
-    }
-    lines.reverse();
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::log::newest;
 
     #[test]
     fn the_progress_is_shown_where_it_says_something() {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use landfall_api::PowerState;
 use landfall_bmc::{Account, BmcError, BootDevice, BootMode, BootOverride, PowerChange, connect};
 use landfall_bmcsim::{BmcSim, PASSWORD, Quirks};
@@ -53,6 +54,31 @@ async fn a_lasting_device_is_set_and_taken_back() {
     assert!(matches!(error, BmcError::Unsupported { .. }), "{error}");
     // Kept also if the start comes late.
     assert!(sim.seen().requests.iter().any(|request| request == "0x00 0x08 [03, 08]"));
+}
+
+#[tokio::test]
+async fn new_faults_are_read_from_the_end_of_the_log() {
+    let record = |at: u32, sensor: u8, data1: u8| {
+        let [a, b, c, d] = at.to_le_bytes();
+        [0, 0, 0x02, a, b, c, d, 0x20, 0, 0x04, sensor, 0x30, 0x6f, data1, 0xff, 0xff]
+    };
+    let sim = BmcSim::start_ipmi(Quirks::default()).await;
+    let mut bmc = connected(&sim).await;
+    let now: Timestamp = "2026-05-01T12:00:00Z".parse().unwrap();
+    let since = now - SignedDuration::from_secs(100);
+    assert_eq!(bmc.signs(since, now).await, Ok(vec![]), "the log is empty");
+    let removed = [0; 16];
+    // An older start; a fault; one that was removed; no fault; another fault.
+    let log = [record(700, 0x1e, 0), record(950, 0x0c, 0xa1), removed, record(960, 0x08, 0), record(990, 0x1e, 2)];
+    sim.change(|state| state.computer.sel = log.to_vec());
+    let faults = ["Memory, sensor 0x30: uncorrectable ECC error", "Boot, sensor 0x30: no PXE server"];
+    assert_eq!(bmc.signs(since, now).await.unwrap(), faults);
+    // Of a long log the end alone is read.
+    sim.change(|state| {
+        state.computer.sel = [vec![record(950, 0x0c, 0xa1); 500], vec![record(990, 0x08, 0); 30]].concat()
+    });
+    assert_eq!(bmc.signs(since, now).await, Ok(vec![]));
+    assert!(sim.seen().requests.iter().filter(|request| request.starts_with("0x0a 0x43")).count() < 30);
 }
 
 /// Each is one that a computer can be had to netboot with.

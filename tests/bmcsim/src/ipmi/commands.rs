@@ -86,6 +86,18 @@ fn result(command: (u8, u8), data: &[u8], session: &mut Session, state: &mut Sta
         ((0, 0x08), [0 | 3 | 4, ..]) => (0, Vec::new()),
         ((0, 0x09), [5, 0, 0]) => (0, [&[1, 5], flags(computer).as_slice()].concat()),
         ((0, 0x08 | 0x09), _) => (0x80, Vec::new()),
+        ((0x0a, 0x40), []) => (0, [&[0x51, computer.sel.len() as u8], [0; 12].as_slice()].concat()),
+        // Its clock began when it was made.
+        ((0x0a, 0x48), []) => (0, 1000u32.to_le_bytes().to_vec()),
+        ((0x0a, 0x43), [0, 0, low, high, 0, 0xff]) => {
+            let newest = u16::try_from(computer.sel.len()).unwrap_or_default();
+            let wanted = u16::from_le_bytes([*low, *high]);
+            let id = if wanted == 0xffff { newest } else { wanted };
+            match usize::from(id).checked_sub(1).and_then(|at| computer.sel.get(at)).filter(|record| record[2] != 0) {
+                Some(record) => (0, [&[0xff, 0xff], &id.to_le_bytes(), &record[2..]].concat()),
+                None => (0xcb, Vec::new()),
+            }
+        }
         ((0x0a, 0x10), [0]) => (0, vec![FRU.len() as u8, 0, 0]),
         ((0x0a, 0x11), [0, low, 0, count]) => match FRU.get(usize::from(*low)..) {
             Some(rest) => {
