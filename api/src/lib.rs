@@ -5,6 +5,8 @@
 //! `kind`, `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
 
 #[macro_use]
+mod scalar;
+#[macro_use]
 mod words;
 
 mod access;
@@ -42,7 +44,6 @@ mod readable;
 mod receipt;
 mod rendered;
 mod rule;
-mod scalar;
 mod schema;
 mod secret;
 mod secret_text;

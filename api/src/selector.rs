@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::DiskFacts;
 
-/// The fields a selector may name.
 /// The transport of disks that a selector matches only where it names the transport.
 const USB: &str = "usb";
+/// The fields a selector may name.
 const FIELDS: [&str; 10] =
     ["wwn", "serial", "model", "vendor", "size", "path", "hctl", "name", "rotational", "transport"];
 

@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
@@ -183,30 +183,7 @@ impl FromStr for SpeedSpec {
     }
 }
 
-impl Serialize for SpeedSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for SpeedSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for SpeedSpec {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SpeedSpec".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^[0-9]+([.][0-9]+)? ?[kKMGT]?i?B/s$",
-            "description": "Bytes per second, such as 100MB/s or 1.5GiB/s",
-        })
-    }
-}
+string_scalar!(SpeedSpec, "^[0-9]+([.][0-9]+)? ?[kKMGT]?i?B/s$", "Bytes per second, such as 100MB/s or 1.5GiB/s");
 
 impl HealthTest {
     /// Which test it is.

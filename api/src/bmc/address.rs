@@ -4,8 +4,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::{fmt, str::FromStr};
 
 use ipnet::IpNet;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
 
 /// How a BMC is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -211,26 +209,7 @@ pub fn place_has(place: &str, bmc: &BmcAddress) -> bool {
     }
 }
 
-impl Serialize for BmcAddress {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for BmcAddress {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for BmcAddress {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "BmcAddress".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(redfish\\+https?|ipmi)://", "description": "The address of a BMC" })
-    }
-}
+string_scalar!(BmcAddress, "^((redfish|webhook)\\+https?|ipmi)://", "The address of a BMC");
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,8 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
-
 /// An address and the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpWithPrefix {
     /// The address.
     pub ip: IpAddr,
@@ -20,16 +16,7 @@ pub struct IpWithPrefix {
 #[error("\"{0}\" is no address with a prefix length, such as 192.0.2.17/24")]
 pub struct NotAnAddress(String);
 
-impl JsonSchema for IpWithPrefix {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "IpWithPrefix".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$",
-            "description": "An IP address and the length of its network's prefix" })
-    }
-}
+string_scalar!(IpWithPrefix, "^[0-9a-fA-F.:]+/[0-9]{1,3}$", "An IP address and the length of its network's prefix");
 
 impl IpWithPrefix {
     /// Whether a machine with this address reaches that one without a router.
@@ -65,20 +52,6 @@ impl FromStr for IpWithPrefix {
 impl fmt::Display for IpWithPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.ip, self.prefix)
-    }
-}
-
-impl TryFrom<String> for IpWithPrefix {
-    type Error = NotAnAddress;
-
-    fn try_from(text: String) -> Result<Self, NotAnAddress> {
-        text.parse()
-    }
-}
-
-impl From<IpWithPrefix> for String {
-    fn from(address: IpWithPrefix) -> Self {
-        address.to_string()
     }
 }
 

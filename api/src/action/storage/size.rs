@@ -2,9 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use crate::selector::parse_size;
 
 /// A size: bytes with a unit, a percentage, or what is left.
@@ -60,30 +57,11 @@ impl FromStr for SizeSpec {
     }
 }
 
-impl Serialize for SizeSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for SizeSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for SizeSpec {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SizeSpec".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^(rest|[0-9]+%|[0-9]+([.][0-9]+)? ?[kKMGT]?i?B)$",
-            "description": "A number and a unit such as 512MiB or 20GiB, a percentage such as 50%, or rest",
-        })
-    }
-}
+string_scalar!(
+    SizeSpec,
+    "^(rest|[0-9]+%|[0-9]+([.][0-9]+)? ?[kKMGT]?i?B)$",
+    "A number and a unit such as 512MiB or 20GiB, a percentage such as 50%, or rest"
+);
 
 #[cfg(test)]
 mod tests {
