@@ -4,6 +4,7 @@
 //! session) → `runner` → `actions` → back to `pid1::power`, which restarts it.
 
 mod actions;
+mod bmc;
 mod booted;
 mod children;
 mod cli;

@@ -75,6 +75,8 @@ codes! {
     LevelUnsupported,
     /// A part of the machine failed its health test.
     HealthTestFailed,
+    /// The BMC does not take an account.
+    BmcRefused,
     /// Reading or writing a device failed.
     DeviceIo,
     /// The lease ran out before the action ended.

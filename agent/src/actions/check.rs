@@ -46,6 +46,8 @@ fn all_but(own: Option<usize>, machine: &Machine, job: &Job) -> Result<(), Failu
 
 fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result<(), Failure> {
     match &job.kind {
+        // Its BMC may be busy, or its driver still be loading.
+        ActionKind::BmcAccount(_) => Ok(()),
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),

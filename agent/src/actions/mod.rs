@@ -2,6 +2,7 @@
 //! until it is done here.
 
 mod at_once;
+mod bmc_account;
 mod check;
 mod chosen_disk;
 mod cloud_init;
@@ -77,6 +78,8 @@ impl Perform for Machine {
                 };
             }
             match job.kind.clone() {
+                // No disk is touched.
+                ActionKind::BmcAccount(account) => bmc_account::perform(account).await,
                 ActionKind::CloudInit(spec) => on_disks!(cloud_init, spec),
                 ActionKind::EfiBoot(spec) => on_disks!(efi_boot, spec),
                 ActionKind::Exec(spec) => on_disks!(exec, spec),

@@ -1,7 +1,6 @@
 //! Facts: what the agent sees of its machine. Collecting never fails as a whole: a fact that cannot be read is left out
 //! and logged.
 
-mod bmc;
 mod cpu;
 mod devices;
 mod memory;
@@ -18,8 +17,8 @@ use landfall_api::{FirmwareFacts, FirmwareMode, MAX_DEVICES, MachineFacts, NicFa
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 pub(crate) use self::slow::Slow;
-use crate::efi;
 use crate::ownership::owns_machine;
+use crate::{bmc, efi};
 
 /// Collects all facts, those that may take their time too. Blocking, for up to half a minute.
 pub(crate) fn collect_all() -> MachineFacts {

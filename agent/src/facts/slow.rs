@@ -9,7 +9,8 @@ use landfall_api::{BmcFacts, Digest, MachineFacts};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{bmc, tpm};
+use super::tpm;
+use crate::bmc;
 use crate::drivers::{self, Uevents};
 use crate::thread::on_thread;
 

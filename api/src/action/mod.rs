@@ -2,6 +2,7 @@
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
 mod access;
+mod bmc_account;
 mod cloud_init;
 mod efi_boot;
 mod exec;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize, de::MapAccess};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
+pub use self::bmc_account::{BmcAccount, BmcAccountProtocol, BmcAccountResult, BmcAccountSpec, BmcPrivilege};
 pub use self::cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section};
 pub use self::efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec};
 pub use self::exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram};
@@ -173,6 +175,7 @@ macro_rules! actions {
 }
 
 actions! {
+    "bmcAccount" => BmcAccount(BmcAccountSpec),
     "cloudInit" => CloudInit(CloudInitSpec),
     "efiBoot" => EfiBoot(EfiBootSpec),
     "exec" => Exec(ExecSpec),
@@ -217,7 +220,8 @@ impl ActionSpec {
     /// Whether it can change what is on a disk.
     pub const fn changes_disk(&self) -> bool {
         match self {
-            Self::EfiBoot(_)
+            Self::BmcAccount(_)
+            | Self::EfiBoot(_)
             | Self::Hold(_)
             | Self::Http(_)
             | Self::Kexec(_)

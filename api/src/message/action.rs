@@ -33,6 +33,8 @@ macro_rules! messages {
 }
 
 messages! {
+    /// Sets an account in the machine's BMC.
+    BmcAccount(BmcAccount) -> (BmcAccountResult),
     /// Puts a NoCloud seed on the installed disk.
     CloudInit(CloudInit) -> (CloudInitResult),
     /// Sets UEFI's boot order.
@@ -115,6 +117,7 @@ impl ActionResult {
     /// Every part whose size the agent decides.
     pub fn parts(&mut self) -> Vec<Part<'_>> {
         match self {
+            Self::BmcAccount(_) => Vec::new(),
             Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
             Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
@@ -147,6 +150,9 @@ impl ActionResult {
     /// What happened, as a sentence for people.
     pub fn summary(&self) -> String {
         match self {
+            Self::BmcAccount(BmcAccountResult { address, user }) => {
+                format!("the BMC at {address} has the account, as its user {user}")
+            }
             Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
             Self::EfiBoot(EfiBootResult { disks, .. }) if disks.is_empty() => "the boot order is left as it is".into(),
             Self::EfiBoot(EfiBootResult { policy, disks }) => {

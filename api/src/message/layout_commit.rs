@@ -22,6 +22,7 @@ fn part(kind: &ActionKind) -> Part {
     // What names a disk works on the system there, or makes one.
     let in_layout = |disk: &Option<DiskSelector>, part| if disk.is_none() { part } else { Part::Needs };
     match kind {
+        ActionKind::BmcAccount(_) => Part::Neither,
         ActionKind::CloudInit(spec) => in_layout(&spec.disk, Part::Neither),
         ActionKind::EfiBoot(_) => Part::Needs,
         ActionKind::Exec(_) => Part::Needs,

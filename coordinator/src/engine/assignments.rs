@@ -14,7 +14,9 @@ use landfall_api::{
 use landfall_machine::run::{has_begun_to_write, policy};
 use uuid::Uuid;
 
-use super::{certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens};
+use super::{
+    bmc_accounts::BmcAccounts, certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens,
+};
 use crate::workflow::{Plan, seed_files};
 
 /// Makes what an agent is sent.
@@ -22,14 +24,16 @@ pub(in crate::engine) struct Assignments {
     fleet: Arc<Fleet>,
     vault: Arc<Vault>,
     tokens: Arc<Tokens>,
+    accounts: Arc<BmcAccounts>,
     authority: Arc<dyn CertificateAuthority>,
 }
 
 impl Assignments {
     pub(in crate::engine) const fn new(
-        fleet: Arc<Fleet>, vault: Arc<Vault>, tokens: Arc<Tokens>, authority: Arc<dyn CertificateAuthority>,
+        fleet: Arc<Fleet>, vault: Arc<Vault>, tokens: Arc<Tokens>, accounts: Arc<BmcAccounts>,
+        authority: Arc<dyn CertificateAuthority>,
     ) -> Self {
-        Self { fleet, vault, tokens, authority }
+        Self { fleet, vault, tokens, accounts, authority }
     }
 
     pub(super) async fn assignment(
@@ -51,7 +55,9 @@ impl Assignments {
             if index >= list.end {
                 break;
             }
-            if index < list.start || pinned.is_left_out() {
+            // A password that the BMC has is not made anew, and not sent again.
+            let is_set = pinned.is_over() && matches!(pinned.action.spec, ActionSpec::BmcAccount(_));
+            if index < list.start || pinned.is_left_out() || is_set {
                 actions.push(nothing(&pinned.action));
                 continue;
             }
@@ -117,6 +123,7 @@ impl Assignments {
                     let kind = ActionKind::CloudInit(CloudInit { disk: spec.disk, ..CloudInit::default() });
                     AssignedAction { name: action.name, timeout, retry, branch: action.branch, when: None, kind }
                 }
+                ActionSpec::BmcAccount(_) => nothing(pinned),
                 _ => self.resolved(action, &pinned.spec, machine, list_uid, list_uid).await?,
             });
         }
@@ -149,6 +156,9 @@ impl Assignments {
     ) -> Result<AssignedAction, Problem> {
         let (timeout, retry) = limits(&action);
         let kind = match action.spec {
+            ActionSpec::BmcAccount(spec) => {
+                ActionKind::BmcAccount(self.accounts.to_set(machine, &spec, workflow_uid).await?)
+            }
             ActionSpec::CloudInit(spec) => {
                 ActionKind::CloudInit(self.seed(spec, machine, workflow_uid, token_run).await?)
             }

@@ -6,12 +6,13 @@
 //! crash between any two of these is mended at the start by replaying the log from where the status stands.
 //!
 //! Its parts, from what the others use to what uses the others; each has its own state, and none uses one that comes later:
-//! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, assignments,
+//! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, accounts of BMCs, assignments,
 //! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Inspections`], [`Documents`], [`Certificates`],
 //! [`Enrolments`], [`Boot`], [`Power`], [`Pools`] and [`Upkeep`].
 
 mod alarms;
 mod assignments;
+mod bmc_accounts;
 mod boot;
 mod certificates;
 mod documents;
@@ -19,6 +20,7 @@ mod enrolments;
 mod fleet;
 mod identities;
 mod inspections;
+mod logins;
 mod pools;
 mod power;
 mod removals;
@@ -57,8 +59,10 @@ pub(crate) use upkeep::forget_last_beat;
 
 use alarms::Alarms;
 use assignments::Assignments;
+use bmc_accounts::BmcAccounts;
 use fleet::Index;
 use identities::Identities;
+use logins::Logins;
 use removals::Removals;
 use secrets::Vault;
 use steps::Steps;
@@ -107,7 +111,15 @@ impl Engine {
         let alarms = Arc::new(Alarms::new(fleet.clone()));
         let identities = Arc::new(Identities::new(fleet.clone()));
         let removals = Arc::new(Removals::new(fleet.clone(), telemetry.clone()));
-        let assignments = Arc::new(Assignments::new(fleet.clone(), vault.clone(), tokens.clone(), authority.clone()));
+        let logins = Arc::new(Logins::default());
+        let accounts = Arc::new(BmcAccounts::new(fleet.clone(), vault.clone(), logins.clone()));
+        let assignments = Arc::new(Assignments::new(
+            fleet.clone(),
+            vault.clone(),
+            tokens.clone(),
+            accounts.clone(),
+            authority.clone(),
+        ));
         let steps = Steps::new(fleet.clone(), alarms.clone(), assignments.clone(), telemetry.clone(), removals.clone());
         let requests =
             Requests::new(fleet.clone(), steps.clone(), removals.clone(), vault.clone(), sources.clone(), assignments);
@@ -123,7 +135,7 @@ impl Engine {
             authority,
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
-        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone()));
+        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone(), logins));
         let pools = Arc::new(Pools::new(fleet.clone(), requests.clone(), &machines));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
@@ -133,6 +145,7 @@ impl Engine {
                 identities.clone(),
                 telemetry.clone(),
                 tokens.clone(),
+                accounts,
             )),
             documents: Arc::new(Documents::new(
                 fleet.clone(),

@@ -1,7 +1,7 @@
 //! Words of a document that travel as text.
 
 use landfall_api::{
-    BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HealthTestKind, HttpMethod, NetworkFormat,
+    BmcPrivilege, BootPolicy, ContainerCapability, FileSystem, FirmwareSpec, HealthTestKind, HttpMethod, NetworkFormat,
     PartitionRole, SizeSpec, TableSpec, WipeLevel,
 };
 use serde_json::Value;
@@ -40,6 +40,7 @@ macro_rules! listed {
 }
 
 listed! {
+    BmcPrivilege, Self::ALL, |word| format!("\"{word}\" is no privilege at a BMC");
     BootPolicy, Self::ALL, |word| format!("\"{word}\" is no policy of a boot order");
     ContainerCapability, Self::ALL, |word| format!("\"{word}\" is no capability of a container");
     FirmwareSpec, [Self::Auto, Self::Bios, Self::Uefi, Self::Both], |word| "it is none that is known";

@@ -1,6 +1,7 @@
 //! The wire as it was recorded (`tests/golden/wire/`): each message has those bytes when it is sent, and those bytes arrive as
 //! the same message.
 
+mod bmc_account;
 mod calls;
 mod health;
 mod older;
@@ -239,9 +240,8 @@ fn events_on_the_wire_and_in_the_store() {
     ];
     let all = all.into_iter().chain(worker::results(disk()).map(|(name, result)| (name, finished(result))));
     let later = worker::later_results(disk()).map(|(name, result)| (name, finished(result)));
-    for (seq, (name, body)) in
-        (1..).zip(all.chain(calls::events()).chain(later).chain(health::events()).chain(secure_boot::events()))
-    {
+    let all = all.chain(calls::events()).chain(later).chain(health::events()).chain(secure_boot::events());
+    for (seq, (name, body)) in (1..).zip(all.chain(bmc_account::events())) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
         let stored = serde_json::to_string(&event).unwrap();

@@ -36,7 +36,8 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
             }
             Ok(unpacked)
         }
-        ActionKind::CloudInit(_)
+        ActionKind::BmcAccount(_)
+        | ActionKind::CloudInit(_)
         | ActionKind::EfiBoot(_)
         | ActionKind::Exec(_)
         | ActionKind::HealthTest(_)

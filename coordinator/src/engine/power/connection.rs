@@ -8,9 +8,9 @@ use landfall_machine::Input;
 use landfall_machine::power::{self, Contact};
 use tokio::time::Instant;
 
+use super::super::logins::Version;
 use super::control::Control;
 use super::documents::Documents;
-use super::logins::Version;
 use super::record::contact;
 use super::{Noted, OFF_FOR, Shared, lock};
 

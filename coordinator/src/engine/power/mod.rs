@@ -9,7 +9,6 @@ mod documents;
 mod driver;
 mod known;
 mod leave;
-mod logins;
 mod make;
 mod record;
 mod request;
@@ -26,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
 use super::identities::Identities;
+use super::logins::Logins;
 use super::secrets::Vault;
 use super::steps::Steps;
 pub use console::OpenConsole;
@@ -33,8 +33,6 @@ use console::Seats;
 pub(in crate::engine) use control::Control;
 pub(in crate::engine) use driver::Driver;
 use known::Known;
-use logins::Logins;
-pub(in crate::engine) use logins::Version;
 use request::Asked;
 use starts::Starts;
 
@@ -49,7 +47,7 @@ pub(in crate::engine) struct Shared {
     steps: Steps,
     vault: Arc<Vault>,
     identities: Arc<Identities>,
-    logins: Logins,
+    logins: Arc<Logins>,
     starts: Arc<Starts>,
     known: Known,
 }
@@ -90,9 +88,9 @@ pub struct Power {
 
 impl Power {
     pub(in crate::engine) fn new(
-        fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>, identities: Arc<Identities>,
+        fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>, identities: Arc<Identities>, logins: Arc<Logins>,
     ) -> Self {
-        let (logins, starts, known) = (Logins::default(), Arc::default(), Known::default());
+        let (starts, known) = (Arc::default(), Known::default());
         let shared = Arc::new(Shared { fleet, steps, vault, identities, logins, starts, known });
         Self { shared, lines: Mutex::default(), seats: Seats::default() }
     }

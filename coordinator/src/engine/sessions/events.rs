@@ -54,7 +54,13 @@ impl Sessions {
                 EventBody::Failed { problem, .. } => {
                     self.telemetry.clean_problem(record.workflow_uid, problem).await?;
                 }
-                EventBody::Finished { result } => self.telemetry.clean_result(record.workflow_uid, result).await?,
+                EventBody::Finished { result } => {
+                    self.telemetry.clean_result(record.workflow_uid, result).await?;
+                    // Before the event is stored: until then the agent sends it again, and this counts once.
+                    if let Some(Some(Document::Workflow(run))) = runs.0.get(&record.workflow_uid) {
+                        self.accounts.finished(run, record.action_index as usize, result).await?;
+                    }
+                }
                 _ => {}
             }
             ours.push(record);

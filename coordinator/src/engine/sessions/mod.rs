@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::alarms::Alarms;
+use super::bmc_accounts::BmcAccounts;
 use super::fleet::{Fleet, Live};
 use super::identities::Identities;
 use super::steps::Steps;
@@ -41,14 +42,15 @@ pub struct Sessions {
     identities: Arc<Identities>,
     telemetry: Arc<Telemetry>,
     tokens: Arc<Tokens>,
+    accounts: Arc<BmcAccounts>,
 }
 
 impl Sessions {
     pub(in crate::engine) const fn new(
         fleet: Arc<Fleet>, steps: Steps, alarms: Arc<Alarms>, identities: Arc<Identities>, telemetry: Arc<Telemetry>,
-        tokens: Arc<Tokens>,
+        tokens: Arc<Tokens>, accounts: Arc<BmcAccounts>,
     ) -> Self {
-        Self { fleet, steps, alarms, identities, telemetry, tokens }
+        Self { fleet, steps, alarms, identities, telemetry, tokens, accounts }
     }
 
     /// Accepts or refuses a session for the machine that the certificate names.

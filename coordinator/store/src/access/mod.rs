@@ -14,7 +14,7 @@ use tokio::sync::{OnceCell, watch};
 
 pub use grants::{GrantKind, GrantStore, MemoryGrants};
 pub use operators::Certificate;
-pub use secret_value::{random, same};
+pub use secret_value::{password, random, same};
 pub use tokens::{DEFAULT_TTL, TTL};
 
 use crate::error::StoreError;

@@ -1,6 +1,7 @@
 //! What an action does and what comes of it: one file an action. A new action is one more file and one more line here: the
 //! matches do not compile until it has both.
 
+mod bmc_account;
 mod cloud_init;
 mod efi_boot;
 mod exec;
@@ -77,6 +78,7 @@ macro_rules! actions {
 
 actions! {
     yielding {
+        BmcAccount "bmc_account",
         CloudInit "cloud_init",
         EfiBoot "efi_boot",
         Exec "exec",

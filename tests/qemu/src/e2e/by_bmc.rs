@@ -3,12 +3,14 @@
 //! Its firmware has no way to the network but by the BMC's override of the boot device.
 
 mod documents;
+mod in_band;
 mod ipmi;
 mod lies;
 mod media;
 mod outages;
 mod provisions;
 
+pub(super) use in_band::sets_the_account as in_band;
 pub(super) use ipmi::installs as over_ipmi;
 pub(super) use lies::{Lie, is_found_out};
 pub(super) use media::starts_a_machine as from_virtual_media;

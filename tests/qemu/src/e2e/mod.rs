@@ -185,6 +185,7 @@ const TESTS: &[Test] = tests! {
     "o" bios_virtual_media_start_and_install_a_machine full |c| by_bmc::from_virtual_media(c, Firmware::Bios);
     "o" uefi_virtual_media_start_and_install_a_machine full |c| by_bmc::from_virtual_media(c, Firmware::Uefi);
     "o" bios_over_ipmi_provision_switches_a_machine_on small |c| by_bmc::over_ipmi(c, Firmware::Bios);
+    "o" bios_the_agent_sets_the_account_that_reads_its_power full by_bmc::in_band;
     "o" bios_a_bmc_that_reverts_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::BootDevice);
     "o" bios_a_bmc_that_pretends_to_switch_on_is_found_out full |c| by_bmc::is_found_out(c, Lie::PowerOn);
     "o" bios_a_bmc_that_ignores_its_boot_device_is_found_out full |c| by_bmc::is_found_out(c, Lie::Start);

@@ -11,8 +11,9 @@ use super::spec::seed;
 use super::{Machine, MachineSpec};
 use crate::{LabError, Log, Process};
 
-/// The address that every BMC of the lab says it has: one for documentation (RFC 5737).
-pub const BMC_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+/// The address that every BMC of the lab says it has, and where it answers IPMI: on the loopback of the lab's own network, where the
+/// coordinator reaches it too. A network has one such machine.
+pub const BMC_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 /// The MAC address of its port.
 pub const BMC_MAC: &str = "52:54:00:00:00:99";
 /// How long swtpm has to open its socket.
@@ -22,10 +23,9 @@ pub(super) fn tpm_socket(dir: &Path) -> PathBuf {
     dir.join("tpm.sock")
 }
 
-/// Where the simulator waits for QEMU, on the loopback of the lab's own network. The next one is that of IPMI over LAN.
+/// Where the simulator waits for QEMU, on the loopback of the lab's own network.
 pub(super) fn bmc_port(spec: &MachineSpec) -> u16 {
-    // An even one from 20000 on.
-    20_000 + 2 * (seed(&spec.name) % 10_000) as u16
+    20_000 + (seed(&spec.name) % 20_000) as u16
 }
 
 fn state(dir: &Path) -> PathBuf {
@@ -136,11 +136,10 @@ fn simulator(spec: &MachineSpec, dir: &Path) -> Result<Vec<String>, LabError> {
     write(
         &config,
         &format!(
-            "name \"{name}\"\nset_working_mc 0x20\nstartlan 1\naddr 127.0.0.1 {}\npriv_limit admin\n\
+            "name \"{name}\"\nset_working_mc 0x20\nstartlan 1\naddr {BMC_ADDRESS} 623\npriv_limit admin\n\
              allowed_auths_admin none md2 md5 straight\nguid a123456789abcdefa123456789abcdef\n\
              lan_config_program \"{}\"\nendlan\nserial 15 127.0.0.1 {port} codec VM\nstartnow false\n\
              user 2 true \"admin\" \"secret\" admin 10 none md2 md5 straight\n",
-            port + 1,
             program.display(),
         ),
     )?;

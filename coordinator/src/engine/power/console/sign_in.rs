@@ -6,8 +6,8 @@ use landfall_api::{BmcAddress, BmcSpec, BmcStatus, ErrorCode, Machine, Problem, 
 use landfall_bmc::{BmcError, Console};
 use landfall_machine::power;
 
+use super::super::super::logins::Version;
 use super::super::Shared;
-use super::super::logins::Version;
 use super::super::request::failed;
 
 /// Why there is no console.

@@ -14,8 +14,15 @@ use nix::errno::Errno;
 use nix::libc::{c_int, c_long, c_short, c_uint};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+/// A network function and a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Command(pub(super) u8, pub(super) u8);
+
+/// What the BMC answers behind its completion code; or that code, with which it refuses (table 5-2).
+pub(super) type Answer = Result<Vec<u8>, u8>;
+
 /// Its names: devtmpfs makes the first, older rules of udev the others.
-pub(in crate::facts) const NAMES: [&str; 3] = ["/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0"];
+pub(crate) const NAMES: [&str; 3] = ["/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0"];
 /// The kernel itself gives a BMC five seconds, and tries again after that.
 const LIMIT: Duration = Duration::from_secs(6);
 /// No answer is longer, bytes (`IPMI_MAX_MSG_LENGTH`).
@@ -67,7 +74,7 @@ mod raw {
 }
 
 /// The open device.
-pub(in crate::facts) struct Device {
+pub(super) struct Device {
     file: File,
     name: &'static str,
     /// Of the last command: an answer that comes after its limit is not taken for that of the next.
@@ -91,11 +98,11 @@ impl Device {
         self.name
     }
 
-    /// Sends a command; the answer behind its completion code. `None`: the BMC refuses it, as one that it does not have.
+    /// Sends a command.
     ///
     /// # Errors
     /// The kernel's refusal, or no answer in time.
-    pub(super) fn call(&self, function: u8, command: u8, data: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn call(&self, Command(function, command): Command, data: &[u8]) -> io::Result<Answer> {
         let mut data = data.to_vec();
         self.id.update(|id| id.wrapping_add(1));
         let length = u16::try_from(data.len()).map_err(io::Error::other)?;
@@ -125,12 +132,12 @@ impl Device {
                 continue;
             }
             return match answer.get(..received.message.length.into()) {
-                Some([0, rest @ ..]) => Ok(Some(rest.to_vec())),
+                Some([0, rest @ ..]) => Ok(Ok(rest.to_vec())),
                 // In time it would have another answer: it is busy, starts, or did not get to its own parts (5.2).
                 Some([code @ (0xc0 | 0xc3 | 0xd2 | 0xce), ..]) => Err(io::Error::other(format!(
                     "command {function:#04x} {command:#04x}: the BMC is not ready (completion code {code:#04x})"
                 ))),
-                Some(_) => Ok(None),
+                Some([code, ..]) => Ok(Err(*code)),
                 _ => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }

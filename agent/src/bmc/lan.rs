@@ -1,17 +1,13 @@
-//! The management controller (BMC), asked over IPMI by the machine itself: IPMI 2.0, revision 1.1.
-
-mod device;
+//! What the BMC is, and where its LAN port is.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use landfall_api::{BmcFacts, MacAddr};
 
-pub(super) use self::device::{Device, NAMES};
+use super::device::{Answer, Command, Device};
 
-/// A network function and a command, by the section that defines it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Command(u8, u8);
+// By the section that defines each.
 
 /// 20.1.
 const GET_DEVICE_ID: Command = Command(0x06, 0x01);
@@ -37,16 +33,16 @@ const MAX_V6: u8 = 4;
 
 /// Asks the BMC once; `None`, with a line in the log, where there is none or it does not answer. Blocking: each answer takes some
 /// milliseconds, and a BMC that restarts takes as long as the limit of an answer.
-pub(super) fn facts() -> Option<BmcFacts> {
+pub(crate) fn facts() -> Option<BmcFacts> {
     let device = Device::open()?;
-    let asked = gather(|command, data| device.call(command.0, command.1, data));
+    let asked = gather(&|command, data| device.call(command, data)).map(|(facts, _)| facts);
     asked.inspect_err(|e| tracing::warn!("the BMC's address stays unknown: {}: {e}", device.name())).ok()
 }
 
-/// `ask` sends a command and gives the answer behind its completion code; `None` where the BMC refuses it. What it does not answer ends
+/// Facts, and the channel of the LAN port with the address, if one has any. `ask` sends a command. What the BMC does not answer ends
 /// all: half an answer would look like a BMC that lost its address.
-fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Option<Vec<u8>>>) -> io::Result<BmcFacts> {
-    let id = ask(GET_DEVICE_ID, &[])?.ok_or_else(|| io::Error::other("the BMC does not say what it is"))?;
+pub(super) fn gather(ask: &impl Fn(Command, &[u8]) -> io::Result<Answer>) -> io::Result<(BmcFacts, Option<u8>)> {
+    let id = ask(GET_DEVICE_ID, &[])?.map_err(|_| io::Error::other("the BMC does not say what it is"))?;
     let mut facts = BmcFacts::default();
     if let [_, _, major, minor, _, _, m0, m1, m2, p0, p1, ..] = id[..] {
         // The minor version is BCD; the first bit of the major one says that the firmware is being replaced.
@@ -61,19 +57,17 @@ fn gather(ask: impl Fn(Command, &[u8]) -> io::Result<Option<Vec<u8>>>) -> io::Re
         if info.get(1).is_none_or(|medium| medium & 0x7f != LAN) {
             continue;
         }
-        let found = port(&ask, channel, facts.clone())?;
+        let found = port(ask, channel, facts.clone())?;
         if found.address.is_some() || found.address_v6.is_some() {
-            return Ok(found);
+            return Ok((found, Some(channel)));
         }
         first.get_or_insert(found);
     }
-    Ok(first.unwrap_or(facts))
+    Ok((first.unwrap_or(facts), None))
 }
 
 /// What one LAN port of the BMC is set to. A parameter that it does not have is left out.
-fn port(
-    ask: &impl Fn(Command, &[u8]) -> io::Result<Option<Vec<u8>>>, channel: u8, mut facts: BmcFacts,
-) -> io::Result<BmcFacts> {
+fn port(ask: &impl Fn(Command, &[u8]) -> io::Result<Answer>, channel: u8, mut facts: BmcFacts) -> io::Result<BmcFacts> {
     // The first byte is the revision of the parameter.
     let get = |parameter: u8, set: u8| {
         let answer = ask(GET_LAN_PARAMETERS, &[channel, parameter, set, 0])?.unwrap_or_default();
@@ -126,18 +120,18 @@ mod tests {
         let answer = |command: Command, data: &[u8]| {
             let port = |channel: u8| ports.iter().find(|(number, _)| *number == channel);
             match (command, data) {
-                (GET_DEVICE_ID, []) => Ok(Some(vec![0x20, 0x81, 0x82, 0x10, 2, 0xdf, 0xa2, 2, 0, 0, 1, 0, 0, 0, 0])),
-                (GET_CHANNEL_INFO, &[7]) => Ok(Some(vec![7, 5, 1])),
-                (GET_CHANNEL_INFO, &[channel]) => Ok(port(channel).map(|_| vec![channel, LAN, 1])),
+                (GET_DEVICE_ID, []) => Ok(Ok(vec![0x20, 0x81, 0x82, 0x10, 2, 0xdf, 0xa2, 2, 0, 0, 1, 0, 0, 0, 0])),
+                (GET_CHANNEL_INFO, &[7]) => Ok(Ok(vec![7, 5, 1])),
+                (GET_CHANNEL_INFO, &[channel]) => Ok(port(channel).map(|_| vec![channel, LAN, 1]).ok_or(0xcc)),
                 (GET_LAN_PARAMETERS, &[channel, parameter, set, 0]) => {
                     let all = port(channel).map_or(&[][..], |(_, all)| all);
                     let found = all.iter().find(|(number, at, _)| (*number, *at) == (parameter, set));
-                    Ok(found.map(|(.., value)| [&[0x11], *value].concat()))
+                    Ok(found.map(|(.., value)| [&[0x11], *value].concat()).ok_or(0x80))
                 }
                 other => panic!("{other:?}"),
             }
         };
-        gather(answer).unwrap()
+        gather(&answer).unwrap().0
     }
 
     #[test]
@@ -164,18 +158,17 @@ mod tests {
 
     #[test]
     fn a_silent_bmc_and_short_answers_give_nothing() {
-        assert!(gather(|_, _| Err(io::ErrorKind::TimedOut.into())).is_err() && gather(|_, _| Ok(None)).is_err());
+        assert!(gather(&|_, _| Err(io::ErrorKind::TimedOut.into())).is_err() && gather(&|_, _| Ok(Err(0xc1))).is_err());
         // It says what it is, and is silent then: that is not a BMC without an address.
         let dies = |command, _: &[u8]| match command {
-            GET_DEVICE_ID => Ok(Some(vec![0; 15])),
+            GET_DEVICE_ID => Ok(Ok(vec![0; 15])),
             _ => Err(io::ErrorKind::TimedOut.into()),
         };
-        assert!(gather(dies).is_err());
+        assert!(gather(&dies).is_err());
         for length in 0..3 {
             let answer =
-                |command, _: &[u8]| Ok(Some(if command == GET_CHANNEL_INFO { vec![1, LAN] } else { vec![0; length] }));
-            let facts = gather(answer).unwrap();
-            assert_eq!(facts, BmcFacts::default());
+                |command, _: &[u8]| Ok(Ok(if command == GET_CHANNEL_INFO { vec![1, LAN] } else { vec![0; length] }));
+            assert_eq!(gather(&answer).unwrap(), (BmcFacts::default(), None));
         }
     }
 }

@@ -5,17 +5,21 @@
 //! between the two leaves values that are newer than their document says, and the next apply puts that right. They are
 //! removed first as well: values without a document must not remain.
 
+mod bmc_account;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcAddress, Document, ErrorCode, Kind, Machine, Problem, Secret,
-    SecretSpec, SecretStatus, Shared, Workflow, place_has,
+    Action, ActionSpec, ApplyOutcome, BMC_PASSWORD, BMC_USERNAME, BmcAddress, Document, ErrorCode, Kind, Machine,
+    Problem, Secret, SecretSpec, SecretStatus, Shared, Workflow, place_has,
 };
 use landfall_bmc::Account;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::power::Version;
+pub(super) use self::bmc_account::bmc_secret;
+use super::logins::Version;
 use super::{Clock, internal};
 use landfall_store::{Store, StoreError};
 
@@ -26,6 +30,21 @@ use crate::workflow::{SecretRef, references, resolve};
 struct Values {
     version: u64,
     data: BTreeMap<String, String>,
+    /// The uid of the machine for whose BMC Landfall made it; absent: a person wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made_for: Option<Uuid>,
+    /// An account that a BMC may have already, and that takes the place of the other once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending: Option<Pending>,
+}
+
+/// An account that a machine is setting in its BMC.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    /// The newest workflow that sets it.
+    workflow: Uuid,
+    username: String,
+    password: String,
 }
 
 /// The name under which a secret document's values are kept.
@@ -69,6 +88,11 @@ impl Vault {
         kept.map(|bytes| serde_json::from_slice(&bytes).map_err(damaged)).transpose()
     }
 
+    async fn put_values(&self, name: &str, values: &Values) -> Result<(), Problem> {
+        let bytes = serde_json::to_vec(values).map_err(internal)?;
+        Ok(self.store.secrets().put(&store_name(name), &bytes, Timestamp::MAX).await?)
+    }
+
     /// Creates a secret, or changes it. Without `data` it keeps the values it has.
     pub(super) async fn apply(
         &self, mut given: Secret, who: &str, dry_run: bool,
@@ -97,7 +121,8 @@ impl Vault {
             // Above the document's too: of a store that was restored only one of the two may be older.
             version = version.max(stored.as_ref().and_then(|s| s.status.as_ref()).map_or(0, |s| s.version)) + 1;
         }
-        let values = Values { version, data: if changed { data } else { kept.unwrap_or_default().data } };
+        // What a person writes is that person's, and nothing of another account is kept beside it.
+        let values = if changed { Values { version, data, ..Values::default() } } else { kept.unwrap_or_default() };
         let status = SecretStatus { keys: values.data.keys().cloned().collect(), version };
         let merged = match &stored {
             Some(stored) => {
@@ -124,8 +149,7 @@ impl Vault {
             return Ok((merged, outcome));
         }
         if changed {
-            let bytes = serde_json::to_vec(&values).map_err(internal)?;
-            self.store.secrets().put(&store_name(&name), &bytes, Timestamp::MAX).await?;
+            self.put_values(&name, &values).await?;
         }
         let documents = self.store.documents();
         let written = match stored {
@@ -181,7 +205,14 @@ impl Vault {
     /// The values that a workflow's list refers to, as far as they are there: what must not be shown of it.
     pub(super) async fn of_workflow(&self, workflow: &Workflow) -> Result<Vec<String>, Problem> {
         let Some(status) = &workflow.status else { return Ok(Vec::new()) };
-        self.of_actions(status.actions.iter().chain(&status.on_failure).map(|status| &*status.action)).await
+        let actions = || status.actions.iter().chain(&status.on_failure).map(|status| &*status.action);
+        let mut out = self.of_actions(actions()).await?;
+        if actions().any(|action| matches!(action.spec, ActionSpec::BmcAccount(_)))
+            && let Some(machine) = self.store.machine(&workflow.spec.machine).await?
+        {
+            out.extend(self.bmc_passwords(&machine).await?);
+        }
+        Ok(out)
     }
 
     /// The same of actions that are in no workflow.
