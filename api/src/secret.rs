@@ -25,7 +25,8 @@ pub struct SecretSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// BMCs to which the coordinator may show the values, as the account of a machine's `spec.bmc`: networks, addresses, names of
-    /// hosts, `*.` and a domain; with `http://` before it for BMCs without TLS. No machine gets the values through this.
+    /// hosts, `*.` and a domain; with `http://` before it for BMCs without TLS, and with `webhook+https://` or `webhook+http://` for web
+    /// servers in their place, which are sent what the machine's document says. No machine gets the values through this.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bmcs: Vec<String>,
 }

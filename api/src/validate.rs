@@ -166,7 +166,8 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         }
     }
     let identity = &machine.spec.identity;
-    let lists_ports = |bmc: &BmcSpec| !bmc.address.protocol().is_webhook();
+    let lists_ports =
+        |bmc: &BmcSpec| matches!(bmc.address.protocol(), BmcProtocol::Redfish | BmcProtocol::PlainRedfish);
     let by_bmc = machine.spec.bmc.as_ref().is_some_and(lists_ports) && identity.is_empty();
     if identity.macs.is_empty() && !by_bmc {
         let hint = "list the addresses of the ports it may netboot from; or leave identity out, and state spec.bmc, which says them";

@@ -168,7 +168,7 @@ fn machine_cells(machine: &Machine, now: Timestamp) -> Vec<String> {
         },
         or_dash(status.and_then(|s| s.workflow.clone()).unwrap_or_default()),
         human::age(machine.metadata.creation_timestamp, now),
-        machine.spec.identity.macs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        machine.macs().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         facts.map_or("-".into(), |f| format!("{:?}", f.firmware.mode).to_lowercase()),
         facts.map_or("-".into(), |f| f.cpu.logical.to_string()),
         facts.map_or("-".into(), |f| human::bytes(f.memory_bytes)),

@@ -43,9 +43,14 @@ impl BmcProtocol {
         }
     }
 
-    /// Whether it shows the password to the network.
-    pub const fn is_plain(self) -> bool {
-        matches!(self, Self::PlainRedfish | Self::PlainWebhook)
+    /// What stands before a host of it in a Secret's `spec.bmcs`.
+    pub const fn before_places(self) -> &'static str {
+        match self {
+            Self::Redfish | Self::Ipmi => "",
+            Self::PlainRedfish => "http://",
+            Self::Webhook => "webhook+https://",
+            Self::PlainWebhook => "webhook+http://",
+        }
     }
 
     /// Whether a web server stands in for a BMC.
@@ -179,24 +184,36 @@ fn is_host(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok() || host.len() <= 253 && host.split('.').all(is_label)
 }
 
-/// Before a place whose BMCs may be spoken to without TLS.
-const PLAIN: &str = "http://";
+/// What stands before a place in a Secret's `spec.bmcs`, by the protocol that may be spoken there. A webhook is called as a document
+/// states it, with any path and body: a place of BMCs is none of webhooks.
+const PLACES: [(&str, &[BmcProtocol]); 4] = [
+    ("http://", &[BmcProtocol::PlainRedfish]),
+    ("webhook+https://", &[BmcProtocol::Webhook]),
+    ("webhook+http://", &[BmcProtocol::PlainWebhook]),
+    ("", &[BmcProtocol::Redfish, BmcProtocol::Ipmi]),
+];
+
+/// A place without what stands before it, and the protocols that may be spoken there.
+fn parted(place: &str) -> (&str, &'static [BmcProtocol]) {
+    let found = PLACES.iter().find_map(|(before, protocols)| Some((place.strip_prefix(before)?, *protocols)));
+    found.unwrap_or((place, &[]))
+}
 
 /// Whether the text names BMCs in a Secret's `spec.bmcs`: a network such as `192.0.2.0/24`, an address, a host's name, or
-/// `*.` and a domain; with `http://` before it where they may see the account without TLS.
+/// `*.` and a domain; with `http://` before it where they may see the account without TLS, and with `webhook+https://` or
+/// `webhook+http://` for web servers in the place of BMCs.
 pub fn is_bmc_place(place: &str) -> bool {
-    let place = place.strip_prefix(PLAIN).unwrap_or(place);
+    let (place, _) = parted(place);
     place.parse::<IpNet>().is_ok() || is_host(place.strip_prefix("*.").unwrap_or(place))
 }
 
 /// Whether that place has the BMC, as its host is written: a name is not looked up, so that who answers for the name cannot widen
 /// it.
 pub fn place_has(place: &str, bmc: &BmcAddress) -> bool {
-    let place = match (place.strip_prefix(PLAIN), bmc.protocol.is_plain()) {
-        (Some(place), true) => place,
-        (None, false) => place,
-        _ => return false,
-    };
+    let (place, protocols) = parted(place);
+    if !protocols.contains(&bmc.protocol) {
+        return false;
+    }
     let host = bmc.host();
     if let Ok(address) = host.parse::<IpAddr>() {
         return place.parse::<IpNet>().is_ok_and(|net| net.contains(&address))
@@ -273,6 +290,14 @@ mod tests {
             assert!(!has_it(place, &plain), "without TLS only where it is named so");
             assert_eq!(has_it(&format!("http://{place}"), &plain), has, "{place} {host}");
             assert!(!has_it(&format!("http://{place}"), &tls));
+            for scheme in ["webhook+https", "webhook+http"] {
+                let webhook = format!("{scheme}://{host}");
+                assert_eq!(has_it(&format!("{scheme}://{place}"), &webhook), has, "{place} {host}");
+                assert!(
+                    !has_it(place, &webhook) && !has_it(&format!("http://{place}"), &webhook),
+                    "not where BMCs are"
+                );
+            }
         }
         for bad in ["", "*", "*.", "a b", "192.0.2.0/33", "a.*"] {
             assert!(!is_bmc_place(bad), "{bad}");

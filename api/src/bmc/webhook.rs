@@ -8,11 +8,10 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 
 use crate::HttpMethod;
-use crate::expression::check_expressions;
 use crate::issue::{Issue, join};
 
-/// What a web server is asked to do for a machine's power. Paths, headers and bodies may hold `{{ machine.name }}`, and `{{ username }}`
-/// and `{{ password }}` of the Secret.
+/// What a web server is asked to do for a machine's power. Paths, headers and bodies may hold `{{ machine.name }}`, headers and bodies
+/// also `{{ username }}` and `{{ password }}` of the Secret; no other expression.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -23,7 +22,7 @@ pub struct Webhook {
     pub off: WebhookCall,
     /// Reads whether it has power.
     pub status: WebhookStatus,
-    /// Asks its system to shut down. Default: it is switched off.
+    /// Asks its system to shut down. Default: a workflow switches it off after 90 s.
     pub shutdown: Option<WebhookCall>,
     /// Has its next start netboot; called before it is switched on. Default: the firmware's own order must have the network first.
     pub netboot: Option<WebhookCall>,
@@ -90,6 +89,9 @@ impl Webhook {
             if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
                 issues.push(Issue::new(&at, format!("\"{name}\" is no header"), "write one such as Authorization"));
             }
+            if OF_THE_CLIENT.contains(&name.to_ascii_lowercase().as_str()) {
+                issues.push(Issue::new(&at, format!("{name} is not stated"), "remove it"));
+            }
             if value.contains(['\r', '\n']) {
                 issues.push(Issue::new(&at, "the value has a line break", "write it in one line"));
             }
@@ -100,12 +102,49 @@ impl Webhook {
             issues.push(Issue::new(join(at, "headers"), message, "leave out those that the service does not need"));
         }
         for (at, text) in texts {
-            if let Err(error) = check_expressions(text) {
-                issues.push(Issue::new(at, error.to_string(), error.hint()));
+            let is_path = at.ends_with(".path");
+            // Servers and proxies log paths.
+            let known = |name: &str| {
+                let known = [Self::MACHINE, Self::USERNAME, Self::PASSWORD];
+                let may = if is_path { &known[..1] } else { &known };
+                may.contains(&name).then(String::new)
+            };
+            if let Err(what) = Self::filled(text, known) {
+                let hint = if is_path { "write {{ machine.name }}, and passwords in a header or a body" } else { HINT };
+                issues.push(Issue::new(at, what, hint));
             }
         }
     }
+
+    /// The expression that is the machine's name.
+    pub const MACHINE: &'static str = "machine.name";
+    /// The expression that is the name of the Secret's account.
+    pub const USERNAME: &'static str = "username";
+    /// The expression that is its password.
+    pub const PASSWORD: &'static str = "password";
+
+    /// A text with each expression replaced by its value. There is nothing to compare or to choose by: what may be asked of a password
+    /// is its place alone.
+    ///
+    /// # Errors
+    /// What is wrong with the first expression that has no value.
+    pub fn filled(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (name, behind) = after.split_once("}}").ok_or("an expression is not closed by }}")?;
+            let value = value(name.trim()).ok_or_else(|| format!("the expression {{{{{name}}}}} has no value here"))?;
+            out.push_str(before);
+            out.push_str(&value);
+            rest = behind;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
 }
+
+const HINT: &str = "write {{ machine.name }}, {{ username }} or {{ password }}";
+/// Headers that say where a request goes and where it ends: they are the client's.
+const OF_THE_CLIENT: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
 
 /// The texts of a tree, each with where the tree stands.
 fn texts_of<'t>(tree: &'t Value, at: &str, texts: &mut Vec<(String, &'t str)>) {

@@ -191,8 +191,12 @@ fn a_webhook_states_each_call_that_is_needed() {
         (json!({"status": {"path": "/", "on": "on", "off": "on"}}), Some("status.off")),
         (json!({"headers": {"X-Key": "{{ password }}", "a b": "c"}}), Some("headers.a b")),
         (json!({"headers": {"X-Key": "a\nb"}}), Some("headers.X-Key")),
-        (json!({"off": {"path": "/{{ range(9) }}"}}), Some("off.path")),
-        (json!({"shutdown": {"path": "/", "body": [{"a": "{% if x %}"}]}}), Some("shutdown.body")),
+        (json!({"headers": {"Host": "h"}}), Some("headers.Host")),
+        (json!({"off": {"path": "/{{ machine.label }}"}}), Some("off.path")),
+        // Servers log paths; and a choice would tell a password apart from others.
+        (json!({"off": {"path": "/{{ password }}"}}), Some("off.path")),
+        (json!({"off": {"path": "/", "body": "{{ 'a' if password < 'm' else b }}"}}), Some("off.body")),
+        (json!({"shutdown": {"path": "/", "body": [{"a": "{{ password"}]}}), Some("shutdown.body")),
     ] {
         let wrong: Vec<String> = wrong.iter().map(|field| format!("spec.bmc.webhook.{field}")).collect();
         assert_eq!(of(https, more.clone()), wrong, "{more}");
@@ -200,6 +204,20 @@ fn a_webhook_states_each_call_that_is_needed() {
     assert_eq!(of("redfish+https://192.0.2.7", json!({})), ["spec.bmc.webhook"]);
     assert_eq!(of_bmc(json!({"address": https})), ["spec.bmc.webhook"]);
     assert_eq!(of_bmc(json!({"address": https, "ways": ["pxeContinuous"]})), ["spec.bmc.ways[0]", "spec.bmc.webhook"]);
+}
+
+#[test]
+fn only_a_bmc_that_lists_ports_stands_for_an_identity() {
+    for (address, wrong) in [
+        ("redfish+https://192.0.2.7", vec![]),
+        ("ipmi://192.0.2.7", vec!["spec.identity.macs"]),
+        ("webhook+https://192.0.2.7", vec!["spec.bmc.webhook", "spec.identity.macs"]),
+    ] {
+        let machine = json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"bmc": {"address": address, "credentials": "bmc"}}});
+        let found = Document::from_value(machine).unwrap().issues();
+        assert_eq!(found.into_iter().map(|issue| issue.path).collect::<Vec<_>>(), wrong, "{address}");
+    }
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{BmcSpec, BmcSystem, HttpMethod, PowerState, Webhook, WebhookCall};
-use minijinja::{Environment, UndefinedBehavior, context};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
@@ -28,18 +27,15 @@ impl Calls {
     /// Nothing is called yet.
     ///
     /// # Errors
-    /// [`BmcError::Calls`] if an expression has no value; [`BmcError::Authorities`].
+    /// [`BmcError::Calls`] if an expression or a header's value is not one that may be sent; [`BmcError::Authorities`].
     pub(crate) fn new(spec: &BmcSpec, stated: &Webhook, account: Account, machine: &str) -> Result<Self, BmcError> {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        let scope = context! {
-            machine => context! { name => machine }, username => &account.username, password => &account.password
+        let values = |name: &str| match name {
+            Webhook::MACHINE => Some(machine.to_owned()),
+            Webhook::USERNAME => Some(account.username.clone()),
+            Webhook::PASSWORD => Some(account.password.clone()),
+            _ => None,
         };
-        let render = |text: &str| {
-            // The renderer's own words may repeat what the expression saw.
-            let failed = |error: minijinja::Error| BmcError::Calls(format!("\"{text}\": {}", error.kind()));
-            environment.render_str(text, &scope).map_err(failed)
-        };
+        let render = |text: &str| Webhook::filled(text, values).map_err(BmcError::Calls);
         let mut calls = stated.clone();
         let of_power = [&mut calls.on, &mut calls.off].into_iter();
         for call in of_power.chain(calls.shutdown.as_mut()).chain(calls.netboot.as_mut()) {
@@ -47,8 +43,13 @@ impl Calls {
             call.body.iter_mut().try_for_each(|body| render_tree(body, &render))?;
         }
         calls.status.path = render(&calls.status.path)?;
-        for value in calls.headers.values_mut() {
+        for (name, value) in &mut calls.headers {
             *value = render(value)?;
+            if HeaderValue::from_str(value).is_err() {
+                return Err(BmcError::Calls(format!(
+                    "the value of the header {name} has characters that no header may have"
+                )));
+            }
         }
         let (http, prefix) = (Http::new(spec)?, spec.address.path().to_owned());
         Ok(Self { http, prefix, account, calls, stated: stated.clone() })
@@ -80,8 +81,8 @@ impl Calls {
         let (username, said) = (self.account.username.clone(), String::new());
         match answer.status {
             status if status.is_success() => Ok(answer),
-            StatusCode::UNAUTHORIZED => Err(BmcError::Refused { url: shown, username, said }),
-            StatusCode::FORBIDDEN => Err(BmcError::Forbidden { url: shown, username, said }),
+            // Some services say the second of a wrong password.
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(BmcError::Refused { url: shown, username, said }),
             status => Err(BmcError::Failed { url: shown, status: status.as_u16(), said }),
         }
     }

@@ -33,7 +33,8 @@ pub(crate) fn tick(step: &mut Step<'_>) {
     let mut heard = heard(last, step.limits);
     let bmc = step.state.machine.status.as_ref().and_then(|status| status.bmc.as_ref());
     let ways = step.state.machine.ways();
-    let is_unknown = step.state.machine.macs().is_empty() && bmc.is_some_and(|bmc| bmc.system.is_some());
+    let known = step.state.machine.status.iter().flat_map(|status| &status.conditions);
+    let is_unknown = step.state.machine.macs().is_empty() && known.into_iter().any(|c| c.kind == "IdentityKnown");
     let Some(workflow) = &mut step.state.newest else { return };
     let tried = bmc.zip(workflow.metadata.uid).map(|(bmc, uid)| power::tried(bmc, &ways, uid));
     heard.gave_up = is_unknown || !ways.is_empty() && tried.as_ref().is_some_and(|(_, gave_up)| *gave_up);

@@ -7,7 +7,7 @@ use landfall_api::{
     Template,
 };
 
-use landfall_machine::{Input, derive, is_open, life::busy};
+use landfall_machine::{Input, derive, is_open, life::busy, power};
 use landfall_store::StoreError;
 
 use super::fleet::{Fleet, Live};
@@ -140,6 +140,7 @@ impl Documents {
                     Document::Machine(stored) => Some(&**stored),
                     _ => None,
                 });
+                power::follow_document(machine);
                 self.may_become(machine, stored).await?;
                 // The store counts the generation up with the change of spec that is about to be written.
                 let generation = stored.map_or(1, |old| old.metadata.generation + u64::from(old.spec != machine.spec));
@@ -298,7 +299,7 @@ impl Documents {
                 )))
         };
         let reservations = index.reservations();
-        for mac in &machine.spec.identity.macs {
+        for mac in machine.macs() {
             if let Some(owner) = index.owner_of_port(*mac, name) {
                 return refuse(format!("{mac} belongs to"), &owner, "identity.macs");
             }

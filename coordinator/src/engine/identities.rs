@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use landfall_api::message::{EnrollRequest, Identity};
-use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, MachineSpec, Problem};
-use landfall_machine::power;
+use landfall_api::{BmcAddress, ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
+use landfall_machine::power::{self, Ports};
 
 use super::fleet::Fleet;
 
@@ -72,25 +72,33 @@ impl Identities {
     }
 
     /// Recognises a machine whose document states no identity by the ports that its BMC lists, as far as they are no other machine's.
+    /// Nothing of a BMC that the document does not name any more. `busy`: an agent of it may be at work, or is to come.
     ///
     /// # Errors
     /// [`Problem`] of the store.
-    pub(super) async fn by_bmc(&self, name: &str) -> Result<(), Problem> {
+    pub(super) async fn by_bmc(&self, name: &str, bmc: &BmcAddress, busy: bool) -> Result<(), Problem> {
+        // No document changes meanwhile.
         let _one = self.alone().await;
         let machine = self.fleet.described(name).await?;
-        let system = machine.status.as_ref().and_then(|status| status.bmc.as_ref()?.system.as_ref());
-        let (mut ports, mut taken) = (Vec::new(), Vec::new());
+        let read = machine.status.as_ref().and_then(|status| status.bmc.as_ref());
+        let is_named = machine.spec.bmc.as_ref().is_some_and(|spec| spec.address == *bmc);
+        let system = read.filter(|read| is_named && read.address.as_ref() == Some(bmc)).map(|read| &read.system);
+        let Some(system) = system else { return Ok(()) };
+        let mut ports = Ports { busy, ..Ports::default() };
         for mac in system.into_iter().flat_map(|system| &system.macs).filter(|mac| mac.is_of_a_port()) {
             match self.fleet.index().owner_of_port(*mac, name) {
-                None => ports.push(*mac),
-                Some(owner) => taken.push((*mac, owner)),
+                None => ports.free.push(*mac),
+                Some(owner) => ports.taken.push((*mac, owner)),
             }
         }
-        ports.truncate(MachineSpec::MAX_MACS);
-        taken.truncate(MAX_NAMED);
+        ports.taken.truncate(MAX_NAMED);
         let now = self.fleet.now();
-        let machine = self.fleet.mutate_machine(name, |machine| power::recognise(machine, &ports, &taken, now)).await?;
-        self.fleet.index().put_machine(&machine);
+        let machine = self.fleet.mutate_machine(name, |machine| power::recognise(machine, &ports, now)).await?;
+        let mut index = self.fleet.index();
+        // It may have been deleted meanwhile.
+        if machine.metadata.uid.is_some_and(|uid| index.has_machine(uid)) {
+            index.put_machine(&machine);
+        }
         Ok(())
     }
 

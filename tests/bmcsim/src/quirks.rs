@@ -68,6 +68,8 @@ pub enum Eject {
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a complaint of its own")]
 pub struct Quirks {
+    /// It lists no port of the computer.
+    pub no_ports: bool,
     /// There are no sessions.
     pub no_sessions: bool,
     /// So many sessions may be open.

@@ -94,7 +94,8 @@ fn respond(state: &mut State, method: &Method, path: &str, headers: &HeaderMap, 
             }
         }
         ("GET", "/redfish/v1/Systems/1/EthernetInterfaces") => {
-            Json(json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1/EthernetInterfaces/1"}]})).into_response()
+            let port = json!({"@odata.id": "/redfish/v1/Systems/1/EthernetInterfaces/1"});
+            Json(json!({"Members": if quirks.no_ports { vec![] } else { vec![port] }})).into_response()
         }
         ("GET", "/redfish/v1/Systems/1/EthernetInterfaces/1") => {
             Json(json!({"MACAddress": "52:54:00:00:00:01"})).into_response()

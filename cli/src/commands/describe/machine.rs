@@ -16,7 +16,7 @@ impl Page<'_> {
         self.metadata(&machine.metadata)?;
         self.phase(&table::machine_phase(machine))?;
         let identity = &machine.spec.identity;
-        let macs: Vec<String> = identity.macs.iter().map(ToString::to_string).collect();
+        let macs: Vec<String> = machine.macs().iter().map(ToString::to_string).collect();
         self.field("MACs", &macs.join(", "))?;
         if let Some(uuid) = identity.smbios_uuid {
             self.field("SMBIOS UUID", &uuid.to_string())?;

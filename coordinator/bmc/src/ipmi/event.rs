@@ -20,7 +20,17 @@ const OF_TYPES: [Faults; 9] = [
             (11, "uncorrectable machine check"),
         ],
     ),
-    (0x08, "Power supply", &[(1, "failure"), (2, "failure is predicted"), (3, "no input"), (6, "configuration error")]),
+    (
+        0x08,
+        "Power supply",
+        &[
+            (1, "failure"),
+            (2, "failure is predicted"),
+            (3, "no input"),
+            (4, "input out of range"),
+            (6, "configuration error"),
+        ],
+    ),
     (
         0x0c,
         "Memory",

@@ -11,6 +11,8 @@ use crate::log::{Entry, Span, newest};
 
 /// Entries that are read, from the newest back.
 const LAST: usize = 20;
+/// Requests for them: entries that were removed leave gaps in the numbers.
+const TRIES: usize = 60;
 /// The newest entry, whatever its number (31.5).
 const NEWEST: u16 = 0xffff;
 /// No time is known (37.1).
@@ -27,13 +29,17 @@ pub(super) async fn read(host: &mut Host, since: Timestamp, now: Timestamp) -> R
     let count = usize::from(u16::from_le_bytes([*low, *high])).min(LAST);
     let shows = optional(host.ask(Command::SEL_TIME, &[]).await)?.and_then(|time| seconds(&time));
     let span = Span { since, now, ahead: shows.map_or(SignedDuration::ZERO, |shows| shows.duration_since(now)) };
-    let (mut entries, mut id) = (Vec::new(), NEWEST);
-    for _ in 0..count {
+    let (mut entries, mut id, mut found) = (Vec::new(), NEWEST, 0);
+    for _ in 0..TRIES {
+        if found == count {
+            break;
+        }
         let [low, high] = id.to_le_bytes();
         // Without a reservation, the whole of it. Numbers of entries that were removed are missing.
         let answer = optional(host.ask(Command::SEL_ENTRY, &[0, 0, low, high, 0, 0xff]).await)?;
         let record = answer.as_ref().and_then(|answer| answer.get(2..)).and_then(<[u8]>::first_chunk::<16>);
         if let Some(record) = record {
+            found += 1;
             entries.extend(entry(record, span));
             id = u16::from_le_bytes([record[0], record[1]]);
         } else if id == NEWEST {

@@ -178,10 +178,15 @@ impl Bmc for Redfish {
             None => Vec::new(),
         };
         for path in ports {
-            if Instant::now() > until {
-                break;
+            match self.present(&path).await {
+                Err(error @ BmcError::Refused { .. }) => return Err(error),
+                Ok(port) if Instant::now() <= until => found.macs.extend(system::mac(&port)),
+                // The machine may be recognised by them: all or none.
+                _ => {
+                    found.macs.clear();
+                    break;
+                }
             }
-            found.macs.extend(system::mac(&self.part(&path).await?));
         }
         found.macs.sort_unstable();
         found.macs.dedup();

@@ -58,14 +58,15 @@ async fn no_error_of_a_webhook_has_the_password() {
         };
         bmc.change_power(PowerChange::On).await.unwrap_err()
     };
-    let missing = said(&|calls| calls["on"]["path"] = json!("/none/{{ password }}"), PASSWORD).await;
-    assert!(matches!(&missing, BmcError::Failed { status: 404, url, .. } if url.ends_with("/none/{{ password }}")));
-    let undefined = said(&|calls| calls["on"]["path"] = json!("/{{ password ~ machine.port }}"), PASSWORD).await;
-    assert!(matches!(&undefined, BmcError::Calls(why) if why.contains("undefined value")), "{undefined}");
+    let missing = said(&|calls| calls["on"]["path"] = json!("/none/{{machine.name}}"), PASSWORD).await;
+    assert!(matches!(&missing, BmcError::Failed { status: 404, url, .. } if url.ends_with("/none/{{machine.name}}")));
+    let undefined = said(&|calls| calls["on"]["body"] = json!("{{ password ~ machine.port }}"), PASSWORD).await;
+    assert!(matches!(&undefined, BmcError::Calls(why) if why.contains("has no value")), "{undefined}");
     let refused = said(&|_| {}, "wrong").await;
     assert!(matches!(&refused, BmcError::Refused { .. }), "{refused}");
     let header = json!({"X-Key": "{{ password }}\u{7}"});
     let odd = said(&|calls| calls["headers"] = header.clone(), PASSWORD).await;
+    assert!(matches!(&odd, BmcError::Calls(why) if why.contains("X-Key")), "{odd}");
     for error in [missing, undefined, refused, odd] {
         assert!(!error.to_string().contains(PASSWORD), "{error}");
     }

@@ -1,7 +1,9 @@
 //! What a look at a BMC says of its machine.
 
 use jiff::Timestamp;
-use landfall_api::{BmcStatus, ConditionStatus, ConditionType as Type, MacAddr, Machine, PowerState, Reason};
+use landfall_api::{
+    BmcStatus, ConditionStatus, ConditionType as Type, MacAddr, Machine, MachineSpec, PowerState, Reason,
+};
 
 use crate::derive::put;
 
@@ -79,23 +81,35 @@ pub fn show(machine: &mut Machine, contact: &Contact, now: Timestamp) {
     };
     set(Type::PowerKnown, truth, reason, &message);
     show_medium(machine, now);
-    if !machine.spec.identity.is_empty() {
-        forget_ports(machine);
-    }
 }
 
-/// Recognises a machine whose document states no identity by these ports, which its BMC lists. `taken` are those that the BMC lists
-/// too, each with the machine that it belongs to.
-pub fn recognise(machine: &mut Machine, ports: &[MacAddr], taken: &[(MacAddr, String)], now: Timestamp) {
-    if !machine.spec.identity.is_empty() || machine.spec.bmc.is_none() {
+/// Ports that a machine's BMC lists.
+#[derive(Debug, Default)]
+pub struct Ports {
+    /// Those that it may be recognised by.
+    pub free: Vec<MacAddr>,
+    /// The others, each with the machine that it belongs to.
+    pub taken: Vec<(MacAddr, String)>,
+    /// An agent of the machine may be at work, or is to come: what it was recognised by before counts too.
+    pub busy: bool,
+}
+
+/// Recognises a machine whose document states no identity by these ports. A BMC that lists none, as many do while the computer
+/// starts, changes nothing of what is known.
+pub fn recognise(machine: &mut Machine, ports: &Ports, now: Timestamp) {
+    let known = machine.macs().to_vec();
+    let Ports { free, taken, busy } = ports;
+    if !machine.spec.identity.is_empty() || machine.spec.bmc.is_none() || free.is_empty() && !known.is_empty() {
         return;
     }
-    status_of(machine).recognised_by = ports.to_vec();
+    let still = known.iter().filter(|mac| *busy && !free.contains(mac));
+    let ports: Vec<MacAddr> = free.iter().chain(still).copied().take(MachineSpec::MAX_MACS).collect();
+    status_of(machine).recognised_by.clone_from(&ports);
     let list = |ports: &[String]| ports.join(", ");
     let others: Vec<_> = taken.iter().map(|(mac, owner)| format!("{mac} is a port of machine \"{owner}\"")).collect();
-    let (truth, reason, message) = match (ports, taken) {
+    let (truth, reason, message) = match (ports.as_slice(), taken.as_slice()) {
         ([], []) => {
-            let message = "the BMC lists no port of the computer; state identity.macs in the document";
+            let message = "the BMC lists no port of the computer, or not yet: some list them once it was on; or state identity.macs";
             (ConditionStatus::False, Reason::NoPorts, message.to_owned())
         }
         ([], _) => {
@@ -111,6 +125,16 @@ pub fn recognise(machine: &mut Machine, ports: &[MacAddr], taken: &[(MacAddr, St
     let at = (now, machine.metadata.generation);
     let status = machine.status.get_or_insert_default();
     put(&mut status.conditions, Type::IdentityKnown, truth, reason, message, at);
+}
+
+/// The document was changed: what was read of another BMC, or of a machine that states its identity now, says nothing any more.
+pub fn follow_document(machine: &mut Machine) {
+    if machine.status.as_ref().is_some_and(|status| status.bmc.is_some()) && machine.spec.bmc.is_some() {
+        status_of(machine);
+    }
+    if !machine.spec.identity.is_empty() {
+        forget_ports(machine);
+    }
 }
 
 fn forget_ports(machine: &mut Machine) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_api::{PowerAction, PowerRequest, PowerState, Problem};
-use landfall_bmc::PowerChange;
+use landfall_bmc::{BmcError, PowerChange};
 use landfall_machine::power::Contact;
 use tokio::time::{Instant, sleep};
 
@@ -39,7 +39,9 @@ impl Driver {
             may_change(&found, request)?;
             let Some(bmc) = self.connection.bmc() else { break };
             if let Err(error) = bmc.change_power(*change).await {
-                self.connection.failed(&error).await?;
+                if !matches!(error, BmcError::Unsupported { .. }) {
+                    self.connection.failed(&error).await?;
+                }
                 return Err(failed(&self.machine, &error.to_string()));
             }
             tracing::info!(machine = self.machine, ?change, "a person had the machine's power changed");

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use landfall_api::{BmcAddress, BmcSpec, BmcStatus, Machine, PowerState, Problem, RefusedLogin};
 use landfall_bmc::{Account, Bmc, BmcError, connect, wake_on_lan};
-use landfall_machine::Input;
 use landfall_machine::power::{self, Contact};
+use landfall_machine::{Input, is_open};
 use tokio::time::Instant;
 
 use super::super::logins::Version;
@@ -44,6 +44,11 @@ impl Connection {
     /// Where the BMC is, if there is one.
     pub(super) fn address(&self) -> Option<&BmcAddress> {
         self.control.address()
+    }
+
+    /// Whether a web server stands in for the BMC: each of its calls is a login.
+    fn is_webhook(&self) -> bool {
+        self.address().is_some_and(|address| address.protocol().is_webhook())
     }
 
     /// Whether the power read off the last time.
@@ -100,7 +105,9 @@ impl Connection {
         };
         self.show(&read).await?;
         if matches!(read, Contact::Reads(_)) && found.machine.spec.identity.is_empty() {
-            self.shared.identities.by_bmc(&self.machine).await?;
+            self.read_again(found).await?;
+            let busy = found.may_act || found.connected || found.workflow.as_deref().is_some_and(is_open);
+            self.shared.identities.by_bmc(&self.machine, &spec.address, busy).await?;
         }
         self.note_off(&read, found).await?;
         Ok(read)
@@ -146,8 +153,23 @@ impl Connection {
         {
             return Ok(Ok(failed));
         }
+        let mut login = match self.is_webhook() {
+            true => Some(self.shared.logins.at(&spec.address.base()).await),
+            false => None,
+        };
+        if login.as_mut().is_some_and(|login| login.is_refused(version, None)) {
+            drop(login);
+            self.close().await;
+            return self.is_refused(version, found).await.map(Ok);
+        }
         let Some(open) = &mut self.open else { return Ok(Ok(Contact::Silent("its session has ended".into()))) };
-        match open.bmc.power().await {
+        let read = open.bmc.power().await;
+        if let (Err(BmcError::Refused { .. }), Some(login)) = (&read, &mut login) {
+            // Before another machine's task calls the same server.
+            login.refused(version);
+        }
+        drop(login);
+        match read {
             Ok(power) => {
                 lock(&self.noted).secret = None;
                 Ok(Ok(Contact::Reads(power)))
@@ -176,11 +198,7 @@ impl Connection {
         let stored = refused.filter(is_here).or(by_console);
         if login.is_refused(version, stored.as_ref()) {
             drop(login);
-            if stored.is_none_or(|refused| (refused.secret_uid, refused.version) != version) {
-                self.note_refused(version).await?;
-            }
-            let why = "the BMC has refused this account; it is tried again once the Secret or the address changes";
-            return Ok(Err(Contact::Refused(why.to_owned())));
+            return self.is_refused(version, found).await.map(Err);
         }
         let bmc = match connect(spec, account, &self.machine).await {
             Ok(bmc) => bmc,
@@ -209,6 +227,17 @@ impl Connection {
         }
     }
 
+    /// The BMC has refused the account, and is not asked with it again.
+    async fn is_refused(&self, version: Version, found: &Documents) -> Result<Contact, Problem> {
+        let stored =
+            found.bmc().refused.filter(|refused| Some(refused.address.base()) == self.address().map(BmcAddress::base));
+        if stored.is_none_or(|refused| (refused.secret_uid, refused.version) != version) {
+            self.note_refused(version).await?;
+        }
+        let why = "the BMC has refused this account; it is tried again once the Secret or the address changes";
+        Ok(Contact::Refused(why.to_owned()))
+    }
+
     /// Stored before any other login: a restart must not try the account again.
     async fn note_refused(&self, (secret_uid, version): Version) -> Result<(), Problem> {
         let Some(address) = self.control.address().cloned() else { return Ok(()) };
@@ -222,19 +251,37 @@ impl Connection {
             self.off_since = None;
             return Ok(());
         }
-        // An outlet may be one of two that the machine has.
-        if self.address().is_some_and(|address| address.protocol().is_webhook()) {
-            return Ok(());
-        }
         let so_long = self.off_since.get_or_insert_with(Instant::now).elapsed();
-        if so_long >= OFF_FOR && found.may_act {
+        // An outlet may be one of two that the machine has.
+        let is_sure = !self.is_webhook();
+        if so_long >= OFF_FOR && found.may_act && is_sure {
             tracing::info!(machine = self.machine, "the machine has no power; nothing acts on its lease any more");
             self.shared.steps.hand_in(&self.machine, Input::ReadsOff(so_long)).await?;
         }
         Ok(())
     }
 
+    /// Changes the machine's status. What was read of a BMC that its document does not name any more is dropped.
     pub(super) async fn change(&self, change: impl Fn(&mut Machine) + Send) -> Result<(), Problem> {
+        let address = self.address().cloned();
+        let change = move |machine: &mut Machine| {
+            if machine.spec.bmc.as_ref().map(|bmc| &bmc.address) == address.as_ref() {
+                change(machine)
+            }
+        };
         self.shared.fleet.mutate_machine(&self.machine, change).await.map(drop)
+    }
+
+    /// Reads what the BMC says of the computer once more: some list its ports only when it was on.
+    async fn read_again(&mut self, found: &Documents) -> Result<(), Problem> {
+        if !found.machine.macs().is_empty() {
+            return Ok(());
+        }
+        if let Some(open) = &mut self.open
+            && let Ok(system) = open.bmc.inventory().await
+        {
+            self.change(|machine| power::status_of(machine).system = Some(system.clone())).await?;
+        }
+        Ok(())
     }
 }

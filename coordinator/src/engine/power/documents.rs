@@ -1,6 +1,6 @@
 //! What a look at a machine's power goes by.
 
-use landfall_api::{BmcStatus, Machine, Problem, Shared, Workflow};
+use landfall_api::{BmcStatus, Machine, PowerState, Problem, Shared, Workflow};
 use landfall_machine::power::{Wanted, may_act, wanted};
 
 use crate::engine::fleet::Fleet;
@@ -36,8 +36,14 @@ impl Documents {
         self.machine.status.as_ref().and_then(|status| status.bmc.clone()).unwrap_or_default()
     }
 
+    /// The power, as it was read. "Off" of a webhook says nothing while an agent may act: the outlet may be one of two.
+    pub(super) fn power(&self) -> Option<PowerState> {
+        let bmc = self.machine.spec.bmc.as_ref()?;
+        let is_sure = !(self.may_act && bmc.address.protocol().is_webhook());
+        self.bmc().power.filter(|power| is_sure || *power != PowerState::Off)
+    }
+
     pub(super) fn wanted(&self) -> Wanted {
-        let power = self.bmc().power.filter(|_| self.machine.spec.reads_power());
-        wanted(&self.machine, self.workflow.as_deref(), self.connected, power)
+        wanted(&self.machine, self.workflow.as_deref(), self.connected, self.power())
     }
 }

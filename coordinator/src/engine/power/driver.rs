@@ -198,7 +198,7 @@ impl Driver {
             leased: found.may_act,
             last_heard: found.machine.status.as_ref().and_then(|status| status.last_heard),
             reads_power: spec.reads_power(),
-            power: status.power.filter(|_| spec.reads_power()),
+            power: found.power(),
             ways: &ways,
             netboot: self.shared.fleet.limits().netboot_deadline,
             now: self.shared.fleet.now(),

@@ -46,7 +46,8 @@ impl Driver {
         let gone = self.shared.fleet.store().machine(&self.machine).await;
         let without =
             gone.is_ok_and(|found| found.is_some_and(|m| Control::of(&m.spec).is_none() && m.status.is_some()));
-        if without && let Err(problem) = self.connection.change(power::erase).await {
+        let erased = async || self.shared.fleet.mutate_machine(&self.machine, power::erase).await;
+        if without && let Err(problem) = erased().await {
             tracing::warn!(machine = self.machine, %problem, "what was read of the removed BMC stays in the status");
         }
     }

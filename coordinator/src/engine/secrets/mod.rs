@@ -181,9 +181,10 @@ impl Vault {
                 format!("the secret \"{name}\" does not name the BMC {host}"),
             )
             .at(&at)
-            .hint(match address.protocol().is_plain() {
-                true => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
-                false => format!("add {host}, or a network or domain with it, to its spec.bmcs"),
+            .hint(match address.protocol().before_places() {
+                "" => format!("add {host}, or a network or domain with it, to its spec.bmcs"),
+                "http://" => format!("add http://{host} to its spec.bmcs, or speak https to the BMC"),
+                before => format!("add {before}{host} to its spec.bmcs"),
             }));
         }
         let mut values = self.values(name).await?.unwrap_or_default();

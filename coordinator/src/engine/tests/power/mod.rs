@@ -24,7 +24,7 @@ fn with_bmc(name: &str, mac: &str, sim: &BmcSim) -> serde_json::Value {
 
 fn secret(password: &str) -> serde_json::Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "bmc"},
-        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8", "http://127.0.0.0/8"]}})
+        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8", "http://127.0.0.0/8", "webhook+http://127.0.0.0/8"]}})
 }
 
 /// A world whose machine `m1` has that BMC.
