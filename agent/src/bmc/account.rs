@@ -22,6 +22,7 @@ const GET_USER_NAME: Command = Command(0x06, 0x46);
 const SET_USER_PASSWORD: Command = Command(0x06, 0x47);
 
 // What that command is to do.
+const DISABLE: u8 = 0;
 const ENABLE: u8 = 1;
 const SET: u8 = 2;
 const TEST: u8 = 3;
@@ -33,6 +34,14 @@ const CALLBACK_ONLY: u8 = 0x40;
 const MESSAGES: u8 = 0x10;
 /// With which it is set: the byte counts, link authentication and IPMI's messages are allowed.
 const ALLOW: u8 = 0x80 | 0x20 | MESSAGES;
+/// The same, and nothing is allowed.
+const NOTHING: u8 = 0x80;
+/// The part of an access that is the privilege.
+const LIMIT: u8 = 0x0f;
+// Privileges (22.26).
+const OPERATOR: u8 = 3;
+const ADMINISTRATOR: u8 = 4;
+const NO_ACCESS: u8 = 0x0f;
 /// The first user that may have a name: user 1 is the one without (6.9.1).
 const FIRST: u8 = 2;
 /// What some BMCs answer to the question for the name of a user that has none.
@@ -87,9 +96,34 @@ fn set_by(
     let must =
         |command, data: &[u8], what: String| ask(command, data)?.map_err(|code| AccountError::Refused { what, code });
     let (user, named) = place(ask, channel, &account.username)?;
-    if !named {
-        let data = [&[user][..], &padded::<16>(&account.username)].concat();
-        must(SET_USER_NAME, &data, format!("name its user {user} \"{}\"", account.username))?;
+    let wanted = match account.privilege {
+        BmcPrivilege::Operator => OPERATOR,
+        BmcPrivilege::Administrator => ADMINISTRATOR,
+    };
+    let may = |what: &str| format!("show what its user {user} {what}");
+    let mut privilege = wanted;
+    if named {
+        // One that may do more keeps that: it may be the only administrator.
+        let has = must(GET_USER_ACCESS, &[channel, user], may("may do"))?.get(3).map_or(0, |access| access & LIMIT);
+        if (OPERATOR..=ADMINISTRATOR).contains(&has) {
+            privilege = has.max(wanted);
+        }
+    } else {
+        // Who had the place before may have left a password, and rights on other channels. A BMC that refuses this has none to disable.
+        let _ = ask(SET_USER_PASSWORD, &[user, DISABLE])?;
+        for other in lan::CHANNELS.filter(|other| *other != channel) {
+            let _ = ask(SET_USER_ACCESS, &[NOTHING | other, user, NO_ACCESS])?;
+        }
+    }
+    let access = || {
+        let what = format!("give its user {user} the privilege {} on channel {channel}", account.privilege.as_str());
+        must(SET_USER_ACCESS, &[ALLOW | channel, user, privilege], what)
+    };
+    let enable = || must(SET_USER_PASSWORD, &[user, ENABLE], format!("enable its user {user}"));
+    if named {
+        // Before the password: once that is another one, nothing may fail any more.
+        access()?;
+        enable()?;
     }
     let password = |operation, long| {
         let text = account.password.expose();
@@ -105,22 +139,22 @@ fn set_by(
         }
         must(SET_USER_PASSWORD, &password(SET, false), what)?;
     }
-    let privilege = match account.privilege {
-        BmcPrivilege::Operator => 3,
-        BmcPrivilege::Administrator => 4,
-    };
-    let what = format!("give its user {user} the privilege {} on channel {channel}", account.privilege.as_str());
-    must(SET_USER_ACCESS, &[ALLOW | channel, user, privilege], what)?;
-    must(SET_USER_PASSWORD, &[user, ENABLE], format!("enable its user {user}"))?;
+    if !named {
+        access()?;
+        // Last: until it has its own password the place has no name by which it could be used.
+        let data = [&[user][..], &padded::<16>(&account.username)].concat();
+        must(SET_USER_NAME, &data, format!("name its user {user} \"{}\"", account.username))?;
+        enable()?;
+    }
     must(SET_USER_PASSWORD, &password(TEST, long.is_ok()), format!("confirm the password of its user {user}"))?;
 
-    let kept = must(GET_USER_ACCESS, &[channel, user], format!("show what its user {user} may do"))?;
+    let kept = must(GET_USER_ACCESS, &[channel, user], may("may do"))?;
     let access = kept.get(3).copied().unwrap_or_default();
     let is_disabled = kept.get(1).is_some_and(|byte| byte >> 6 == 2);
     let what = match access {
         _ if is_disabled => "is disabled",
         _ if access & MESSAGES == 0 || access & CALLBACK_ONLY != 0 => "may not send commands",
-        _ if access & 0x0f != privilege => "has another privilege",
+        _ if access & LIMIT != privilege => "has another privilege",
         _ if name(ask, user)?.as_deref() != Some(&account.username) => "has another name",
         _ => return Ok(BmcAccountResult { address, user }),
     };

@@ -17,7 +17,7 @@ const GET_CHANNEL_INFO: Command = Command(0x06, 0x42);
 const GET_LAN_PARAMETERS: Command = Command(0x0c, 0x02);
 
 /// Channels that may be a LAN port (6.3).
-const CHANNELS: std::ops::RangeInclusive<u8> = 1..=0x0b;
+pub(super) const CHANNELS: std::ops::RangeInclusive<u8> = 1..=0x0b;
 /// 802.3 LAN (table 6-3).
 const LAN: u8 = 4;
 
@@ -58,7 +58,8 @@ pub(super) fn gather(ask: &impl Fn(Command, &[u8]) -> io::Result<Answer>) -> io:
             continue;
         }
         let found = port(ask, channel, facts.clone())?;
-        if found.address.is_some() || found.address_v6.is_some() {
+        // One of the link alone is what a port has whose DHCP failed, or a network between computer and BMC.
+        if found.address.is_some_and(|address| !address.is_link_local()) || found.address_v6.is_some() {
             return Ok((found, Some(channel)));
         }
         first.get_or_insert(found);

@@ -157,7 +157,7 @@ impl Assignments {
         let (timeout, retry) = limits(&action);
         let kind = match action.spec {
             ActionSpec::BmcAccount(spec) => {
-                ActionKind::BmcAccount(self.accounts.to_set(machine, &spec, workflow_uid).await?)
+                ActionKind::BmcAccount(self.accounts.to_set(machine, &spec, (workflow_uid, &action.name)).await?)
             }
             ActionSpec::CloudInit(spec) => {
                 ActionKind::CloudInit(self.seed(spec, machine, workflow_uid, token_run).await?)

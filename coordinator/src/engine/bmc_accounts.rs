@@ -1,9 +1,12 @@
 //! Accounts that machines set in their own BMCs: which one a machine gets, and what follows once its BMC has it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use landfall_api::message::ActionResult;
-use landfall_api::{ActionSpec, ActionState, BmcAccount, BmcAccountSpec, BmcSpec, Machine, Problem, Workflow};
+use landfall_api::{
+    ActionSpec, ActionState, ActionStatus, BmcAccount, BmcAccountSpec, BmcSpec, Machine, Problem, Workflow,
+};
 use landfall_machine::derive;
 use uuid::Uuid;
 
@@ -23,23 +26,14 @@ impl BmcAccounts {
         Self { fleet, vault, logins }
     }
 
-    /// The account that the machine's agent is to set; stored, sealed, before this returns.
+    /// The account that the machine's agent is to set, by that action of a workflow; stored, sealed, before this returns.
     ///
     /// # Errors
     /// [`Problem`] about the Secret, or of the store.
     pub(in crate::engine) async fn to_set(
-        &self, machine: &Machine, spec: &BmcAccountSpec, workflow: Uuid,
+        &self, machine: &Machine, spec: &BmcAccountSpec, by: (Uuid, &str),
     ) -> Result<BmcAccount, Problem> {
-        let secret = bmc_secret(machine);
-        // The name of the one that is made is no other machine's.
-        let named = machine.spec.bmc.is_some();
-        let machines = if named { self.fleet.store().machines().await? } else { Vec::new() };
-        let shared_with = machines.iter().find(|other| {
-            other.metadata.name != machine.metadata.name
-                && other.spec.bmc.as_ref().is_some_and(|bmc| bmc.credentials == secret)
-        });
-        let shared_with = shared_with.map(|other| other.metadata.name.as_str());
-        self.vault.account_to_set(machine, spec, workflow, shared_with).await
+        self.vault.account_to_set(machine, spec, by).await
     }
 
     /// An action of a workflow has succeeded. If it set an account: that is the one in use, a login that the BMC refused before holds
@@ -48,10 +42,12 @@ impl BmcAccounts {
     /// # Errors
     /// [`Problem`] of the store.
     pub(in crate::engine) async fn finished(
-        &self, run: &Workflow, index: usize, result: &ActionResult,
+        &self, run: &Workflow, (index, attempt): (usize, u32), result: &ActionResult,
     ) -> Result<(), Problem> {
         let action = run.status.as_ref().and_then(|status| status.action(index));
-        let Some(action) = action.filter(|action| action.state != ActionState::Succeeded) else { return Ok(()) };
+        // Of one that is under way alone: an agent could repeat that of another at will.
+        let is_it = |action: &&ActionStatus| action.state == ActionState::Running && action.attempt == attempt;
+        let Some(action) = action.filter(is_it) else { return Ok(()) };
         let (ActionSpec::BmcAccount(spec), ActionResult::BmcAccount(set)) = (&action.action.spec, result) else {
             return Ok(());
         };
@@ -60,13 +56,20 @@ impl BmcAccounts {
             return Ok(());
         };
         let Some(address) = spec.protocol.address(set.address) else { return Ok(()) };
-        self.vault.account_is_set(&machine, workflow, (set.address, &address)).await?;
+        if let Some(why) = self.is_refused(&machine, set.address).await? {
+            tracing::warn!(machine = machine.metadata.name, address = %set.address, why, "what the agent says of its BMC is not used");
+            return Ok(());
+        }
+        let action = action.action.name.as_str();
+        self.vault.account_is_set(&machine, (workflow, action), (set.address, &address)).await?;
         let (credentials, now) = (bmc_secret(&machine), self.fleet.now());
+        // What a rule let in is described by a person, or not at all: a document of its own would count as that.
+        let is_described = self.fleet.index().discovered().is_described(&machine.metadata.name);
         let changed = self
             .fleet
             .mutate_machine(&machine.metadata.name, |machine| {
                 // Wake-on-LAN and a BMC exclude each other.
-                if machine.spec.bmc.is_none() && machine.spec.power.is_none() {
+                if is_described && machine.spec.bmc.is_none() && machine.spec.power.is_none() {
                     machine.spec.bmc = Some(BmcSpec::new(address.clone(), credentials.clone()));
                     // The store counts the generation up with it.
                     derive::wanted(machine, (now, machine.metadata.generation + 1));
@@ -78,9 +81,28 @@ impl BmcAccounts {
             .await?;
         // Its power is looked after from now on.
         self.fleet.index().put_machine(&changed);
-        if let Some(bmc) = &changed.spec.bmc {
+        let is_there = |bmc: &&BmcSpec| bmc.address.host().parse().map_or(true, |host: IpAddr| host == set.address);
+        if let Some(bmc) = changed.spec.bmc.as_ref().filter(is_there) {
             self.logins.forgive(&bmc.address.base());
         }
         Ok(())
+    }
+
+    /// Why no account is used at the address that an agent says its BMC has; nothing if one may be. An agent may lie, and then the
+    /// password would be shown, or tried, elsewhere.
+    async fn is_refused(&self, machine: &Machine, address: IpAddr) -> Result<Option<&'static str>, Problem> {
+        let is_a_hosts = match address {
+            IpAddr::V4(ip) => !ip.is_link_local() && !ip.is_broadcast(),
+            IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+        };
+        if !is_a_hosts || address.is_multicast() || address.is_unspecified() {
+            return Ok(Some("it is not the address of a host on a network"));
+        }
+        let has_it = |other: &Machine| {
+            let host = other.spec.bmc.as_ref().and_then(|bmc| bmc.address.host().parse::<IpAddr>().ok());
+            other.metadata.name != machine.metadata.name && host == Some(address)
+        };
+        let is_taken = self.fleet.store().machines().await?.iter().any(|other| has_it(other));
+        Ok(is_taken.then_some("it is that of another machine's BMC"))
     }
 }

@@ -85,7 +85,7 @@ impl Identities {
         let system = read.filter(|read| is_named && read.address.as_ref() == Some(bmc)).map(|read| &read.system);
         let Some(system) = system else { return Ok(()) };
         let mut ports = Ports { busy, ..Ports::default() };
-        for mac in system.into_iter().flat_map(|system| &system.macs).filter(|mac| mac.is_of_a_port()) {
+        for mac in system.iter().flat_map(|system| &system.macs).filter(|mac| mac.is_of_a_port()) {
             match self.fleet.index().owner_of_port(*mac, name) {
                 None => ports.free.push(*mac),
                 Some(owner) => ports.taken.push((*mac, owner)),

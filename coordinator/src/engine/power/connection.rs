@@ -1,6 +1,7 @@
 //! A machine's BMC, reached with the account of its document; and what it reads, in the machine's document.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use landfall_api::{BmcAddress, BmcSpec, BmcStatus, Machine, PowerState, Problem, RefusedLogin};
 use landfall_bmc::{Account, Bmc, BmcError, connect, wake_on_lan};
@@ -29,11 +30,16 @@ pub(super) struct Connection {
     open: Option<Open>,
     /// Since when the power has read off without a break.
     off_since: Option<Instant>,
+    /// When the computer's ports were last asked for by [`Self::read_again`].
+    listed: Option<Instant>,
 }
+
+/// Between two looks at the ports of a computer that is awaited, and known by others.
+const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl Connection {
     pub(super) const fn new(shared: Arc<Shared>, machine: String, control: Control, noted: Arc<Mutex<Noted>>) -> Self {
-        Self { shared, machine, control, noted, open: None, off_since: None }
+        Self { shared, machine, control, noted, open: None, off_since: None, listed: None }
     }
 
     /// The BMC, where there is a session.
@@ -272,11 +278,15 @@ impl Connection {
         self.shared.fleet.mutate_machine(&self.machine, change).await.map(drop)
     }
 
-    /// Reads what the BMC says of the computer once more: some list its ports only when it was on.
+    /// Reads what the BMC says of the computer once more: some list its ports, or all of them, only when it was on.
     async fn read_again(&mut self, found: &Documents) -> Result<(), Problem> {
-        if !found.machine.macs().is_empty() {
+        let is_awaited = !found.connected && found.workflow.as_deref().is_some_and(is_open);
+        let is_late = self.listed.is_none_or(|listed| listed.elapsed() >= LIST_AGAIN);
+        let is_known = !found.machine.macs().is_empty();
+        if is_known && (!is_awaited || !is_late) {
             return Ok(());
         }
+        self.listed = Some(Instant::now());
         if let Some(open) = &mut self.open
             && let Ok(system) = open.bmc.inventory().await
         {

@@ -31,13 +31,12 @@ impl Vault {
         Ok(values.data.remove(BMC_PASSWORD).into_iter().chain(pending).collect())
     }
 
-    /// The account that `workflow` is to set in the machine's BMC. A new one is stored before this returns. `shared_with`: another
-    /// machine whose document names the same Secret.
+    /// The account that an action of the workflow is to set in the machine's BMC. A new one is stored before this returns.
     ///
     /// # Errors
     /// [`Problem`] with code `AlreadyExists`, `Forbidden`, `NotFound` or `InvalidDocument` about the Secret; or of the store.
     pub(in crate::engine) async fn account_to_set(
-        &self, machine: &Machine, spec: &BmcAccountSpec, workflow: Uuid, shared_with: Option<&str>,
+        &self, machine: &Machine, spec: &BmcAccountSpec, (workflow, action): (Uuid, &str),
     ) -> Result<BmcAccount, Problem> {
         let _one_at_a_time = self.changes.lock().await;
         let (owner, name) = (&machine.metadata.name, bmc_secret(machine));
@@ -83,6 +82,16 @@ impl Vault {
                     hint,
                 );
             }
+            // It may be the password of other BMCs too, and be kept nowhere else.
+            if a_persons && spec.rotate {
+                return refused(
+                    ErrorCode::Forbidden,
+                    format!("the secret \"{name}\" is one that a person wrote: its password is not rotated"),
+                    format!(
+                        "apply it with another password and leave rotate out, or take spec.bmc out of the document of {owner}"
+                    ),
+                );
+            }
             if !a_persons && !is_own {
                 return refused(
                     ErrorCode::Forbidden,
@@ -95,7 +104,9 @@ impl Vault {
         let username = used.filter(|_| a_persons).unwrap_or(&spec.username).clone();
         // A machine that was described anew may be another one: it does not get the password of the first.
         let is_new = spec.rotate || !a_persons && (values.made_for != machine.metadata.uid || used != Some(&username));
-        let password = match (&values.pending, current) {
+        // The computer that had the name before knows what it was to set.
+        let pending = values.pending.as_ref().filter(|pending| pending.machine == machine.metadata.uid);
+        let password = match (pending, current) {
             (Some(pending), _) => pending.password.clone(),
             (None, Some(current)) if !is_new => current.clone(),
             (None, None) if a_persons => {
@@ -111,17 +122,9 @@ impl Vault {
         if let Some(fault) = BmcAccount::fault(&username, &password) {
             return refused(ErrorCode::InvalidDocument, fault, "change the secret, and the BMC with it".to_owned());
         }
-        if is_new || values.pending.is_some() {
-            if let Some(other) = shared_with.filter(|_| a_persons) {
-                return refused(
-                    ErrorCode::Forbidden,
-                    format!(
-                        "the secret \"{name}\" is also that of machine \"{other}\", whose BMC would keep the old password"
-                    ),
-                    format!("give {owner} a secret of its own, or take spec.bmc out of its document"),
-                );
-            }
-            let pending = Some(Pending { workflow, username: username.clone(), password: password.clone() });
+        if is_new || pending.is_some() {
+            let (username, password, machine) = (username.clone(), password.clone(), machine.metadata.uid);
+            let pending = Some(Pending { workflow, action: action.to_owned(), machine, username, password });
             if values.pending != pending {
                 values.pending = pending;
                 self.put_values(&name, &values).await?;
@@ -139,23 +142,29 @@ impl Vault {
         Ok(BmcAccount { username, password: SecretText::new(password), privilege: spec.privilege })
     }
 
-    /// `workflow` has set the account in the machine's BMC, at this address: it is the one in use from now on. May be repeated.
+    /// The action of the workflow has set the account in the machine's BMC, at this address: it is the one in use from now on. May be repeated.
     ///
     /// # Errors
     /// [`Problem`] of the store.
     pub(in crate::engine) async fn account_is_set(
-        &self, machine: &Machine, workflow: Uuid, bmc: (IpAddr, &BmcAddress),
+        &self, machine: &Machine, (workflow, action): (Uuid, &str), bmc: (IpAddr, &BmcAddress),
     ) -> Result<(), Problem> {
         let _one_at_a_time = self.changes.lock().await;
         let name = bmc_secret(machine);
         // One that was deleted meanwhile is not made again: that is a person's wish.
         let Some(mut document) = self.document(&name).await? else { return Ok(()) };
         let Some(mut values) = self.values(&name).await? else { return Ok(()) };
-        if let Some(pending) = values.pending.take_if(|pending| pending.workflow == workflow) {
+        if let Some(pending) =
+            values.pending.take_if(|pending| pending.workflow == workflow && pending.action == action)
+        {
             values.data.insert(BMC_USERNAME.to_owned(), pending.username);
             values.data.insert(BMC_PASSWORD.to_owned(), pending.password);
             values.version = values.version.max(document.status.as_ref().map_or(0, |status| status.version)) + 1;
-            values.made_for = values.made_for.and(machine.metadata.uid);
+            if values.made_for.is_some() && values.made_for != machine.metadata.uid {
+                // Those of the computer that had the name before.
+                document.spec.bmcs.clear();
+                values.made_for = machine.metadata.uid;
+            }
             self.put_values(&name, &values).await?;
         }
         let before = document.clone();

@@ -41,8 +41,11 @@ struct Values {
 /// An account that a machine is setting in its BMC.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Pending {
-    /// The newest workflow that sets it.
+    /// The newest workflow that sets it, and the name of its action.
     workflow: Uuid,
+    action: String,
+    /// The uid of the machine that does.
+    machine: Option<Uuid>,
     username: String,
     password: String,
 }

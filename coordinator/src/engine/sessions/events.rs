@@ -58,7 +58,8 @@ impl Sessions {
                     self.telemetry.clean_result(record.workflow_uid, result).await?;
                     // Before the event is stored: until then the agent sends it again, and this counts once.
                     if let Some(Some(Document::Workflow(run))) = runs.0.get(&record.workflow_uid) {
-                        self.accounts.finished(run, record.action_index as usize, result).await?;
+                        let at = (record.action_index as usize, record.attempt);
+                        self.accounts.finished(run, at, result).await?;
                     }
                 }
                 _ => {}

@@ -186,7 +186,7 @@ async fn secrets_of_others_are_neither_overwritten_nor_shown() {
             named("rack"),
             json!({"rotate": true}),
             ErrorCode::Forbidden,
-            "that of machine \"m2\"",
+            "its password is not rotated",
         ),
     ] {
         let world = World::new().await;
@@ -246,12 +246,40 @@ async fn another_machine_of_the_name_gets_another_password() {
     let first = assigned(&world, json!({})).await;
     first.sets(ADDRESS).await;
     first.ends().await;
-    // As if it had been made for a machine that was described before.
+    // As if it had been made for a machine that was described before, and a rotation had not ended.
     let mut values = kept(&world, "bmc-m1").await;
-    values["made_for"] = json!(Uuid::from_u128(7));
+    (values["made_for"], values["pending"]) = (
+        json!(Uuid::from_u128(7)),
+        json!({"workflow": Uuid::from_u128(8), "action": "bmc", "machine": Uuid::from_u128(7), "username": "landfall", "password": "known"}),
+    );
     let bytes = serde_json::to_vec(&values).unwrap();
     world.store.secrets().put("secret/bmc-m1", &bytes, Timestamp::MAX).await.unwrap();
-    assert_ne!(assigned(&world, json!({})).await.account.password, first.account.password);
+    let second = assigned(&world, json!({})).await;
+    let known = [first.account.password.expose(), "known"];
+    assert!(!known.contains(&second.account.password.expose()));
+    second.sets("192.0.2.10").await;
+    assert_eq!(document(&world, "bmc-m1").await.spec.bmcs, ["ipmi://192.0.2.10"].map(|a| a.replace("ipmi://", "")));
+}
+
+#[tokio::test]
+async fn an_agent_cannot_say_that_what_it_likes_was_set() {
+    let world = World::new().await;
+    let mut taken = machine("m2", "52:54:00:00:00:02");
+    taken["spec"]["bmc"] = json!({"address": "ipmi://192.0.2.8", "credentials": "rack"});
+    world.apply(taken).await.unwrap();
+    let sent = assigned(&world, json!({})).await;
+    let said = |address: &str| {
+        let result = ActionResult::BmcAccount(BmcAccountResult { address: address.parse().unwrap(), user: 3 });
+        EventBody::Finished { result }
+    };
+    sent.reports(sent.attempt, EventBody::Started).await;
+    let before = kept(&world, "bmc-m1").await;
+    // Of an attempt that is not under way; then at another machine's BMC.
+    for (attempt, address) in [(9, ADDRESS), (sent.attempt, "192.0.2.8")] {
+        // Whether the report itself is taken is another matter.
+        let _ = sent.agent.report(sent.run, 0, attempt, said(address)).await;
+        assert_eq!((world.machine().await.spec.bmc, kept(&world, "bmc-m1").await), (None, before.clone()), "{address}");
+    }
 }
 
 #[tokio::test]

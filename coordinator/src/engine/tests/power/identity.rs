@@ -118,7 +118,7 @@ async fn ports_of_a_bmc_that_was_corrected_recognise_none() {
 }
 
 #[tokio::test]
-async fn a_port_that_was_learnt_does_not_come_back_by_itself() {
+async fn a_learnt_port_does_not_come_back_by_itself() {
     let sim = BmcSim::start(Quirks::default()).await;
     let world = World::new().await;
     world.apply(secret(PASSWORD)).await.unwrap();
