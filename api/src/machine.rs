@@ -21,7 +21,7 @@ pub type Machine = Object<MachineSpec, MachineStatus>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MachineSpec {
-    /// How it is recognised. Default, of a machine with `bmc`: by the ports that its BMC lists.
+    /// How it is recognised. Default, of a machine whose `bmc` has Redfish: by the ports that its BMC lists.
     #[serde(default, skip_serializing_if = "IdentitySpec::is_empty")]
     pub identity: IdentitySpec,
     /// What it must prove to get a certificate. Default `bootToken`.

@@ -170,7 +170,8 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         |bmc: &BmcSpec| matches!(bmc.address.protocol(), BmcProtocol::Redfish | BmcProtocol::PlainRedfish);
     let by_bmc = machine.spec.bmc.as_ref().is_some_and(lists_ports) && identity.is_empty();
     if identity.macs.is_empty() && !by_bmc {
-        let hint = "list the addresses of the ports it may netboot from; or leave identity out, and state spec.bmc, which says them";
+        let hint =
+            "list the addresses of the ports it may netboot from; a machine whose BMC has Redfish needs no identity";
         issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
     }
     if identity.macs.len() > MAX_MACS {

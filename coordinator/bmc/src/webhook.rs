@@ -93,14 +93,9 @@ impl Calls {
     }
 
     async fn call(&self, call: &WebhookCall, stated: &WebhookCall) -> Result<(), BmcError> {
-        let method = match call.method.unwrap_or(HttpMethod::Post) {
-            HttpMethod::Get => Method::GET,
-            HttpMethod::Head => Method::HEAD,
-            HttpMethod::Post => Method::POST,
-            HttpMethod::Put => Method::PUT,
-            HttpMethod::Patch => Method::PATCH,
-            HttpMethod::Delete => Method::DELETE,
-        };
+        let word = call.method.unwrap_or(HttpMethod::Post).as_str();
+        let method =
+            Method::from_bytes(word.as_bytes()).map_err(|_| BmcError::Calls(format!("{word} is no method of HTTP")))?;
         self.send(method, &call.path, call.body.as_ref(), &stated.path).await.map(drop)
     }
 

@@ -109,7 +109,7 @@ pub fn recognise(machine: &mut Machine, ports: &Ports, now: Timestamp) {
     let others: Vec<_> = taken.iter().map(|(mac, owner)| format!("{mac} is a port of machine \"{owner}\"")).collect();
     let (truth, reason, message) = match (ports.as_slice(), taken.as_slice()) {
         ([], []) => {
-            let message = "the BMC lists no port of the computer, or not yet: some list them once it was on; or state identity.macs";
+            let message = "the BMC lists no port of the computer; some list them only after it was on: switch it on, or state identity.macs";
             (ConditionStatus::False, Reason::NoPorts, message.to_owned())
         }
         ([], _) => {

@@ -15,6 +15,9 @@ use super::documents::Documents;
 use super::record::contact;
 use super::{Noted, OFF_FOR, Shared, lock};
 
+/// Between two readings of the ports of a computer that is awaited, and has known ports already.
+const LIST_AGAIN: Duration = Duration::from_secs(60);
+
 /// A session at a BMC, and the account that it is with.
 struct Open {
     bmc: Box<dyn Bmc>,
@@ -33,9 +36,6 @@ pub(super) struct Connection {
     /// When the computer's ports were last asked for by [`Self::read_again`].
     listed: Option<Instant>,
 }
-
-/// Between two looks at the ports of a computer that is awaited, and known by others.
-const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl Connection {
     pub(super) const fn new(shared: Arc<Shared>, machine: String, control: Control, noted: Arc<Mutex<Noted>>) -> Self {
