@@ -104,6 +104,9 @@ pub struct NicFacts {
     /// Driver; empty if unknown.
     #[serde(default)]
     pub driver: String,
+    /// Version of its firmware, in its driver's words; empty if the driver states none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub firmware: String,
     /// Mbit/s, absent without carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<u32>,

@@ -1,4 +1,5 @@
-//! The boot image: one static program as `/init`, the modules of a profile, and the few directories it mounts on.
+//! The boot image: one static program as `/init`, the modules of a profile, and the few directories it mounts on. Or the program
+//! alone, for an initramfs that has the rest.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -88,10 +89,12 @@ pub struct ExtraFile {
 /// What goes into a boot image.
 #[derive(Debug)]
 pub struct Recipe<'a> {
-    /// Where the modules come from.
-    pub tree: &'a KernelTree,
-    /// Becomes `/init`, mode 0755.
+    /// Where the modules come from; `None` packs the init and the additional files alone.
+    pub tree: Option<&'a KernelTree>,
+    /// The program, mode 0755.
     pub init: &'a Path,
+    /// Where it is in the boot image, without a leading slash.
+    pub init_path: &'a str,
     /// Module names; what they need is added.
     pub modules: &'a BTreeSet<String>,
     /// How the modules are stored inside.
@@ -100,23 +103,23 @@ pub struct Recipe<'a> {
     pub files: &'a [ExtraFile],
     /// A `/lib/firmware` to take the files from that the modules name; `None` packs no firmware.
     pub firmware: Option<&'a Path>,
-    /// zstd's level, 1 to 22.
-    pub level: i32,
+    /// zstd's level, 1 to 22; `None` leaves the archive as it is.
+    pub level: Option<i32>,
 }
 
 /// What was packed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Packed {
-    /// The kernel's version.
+    /// The kernel's version; empty without one.
     pub kernel: String,
-    /// Bytes of the compressed boot image.
+    /// Bytes of the boot image, compressed if it is.
     pub stored_bytes: u64,
     /// Bytes of the archive inside.
     pub raw_bytes: u64,
-    /// `sha256:<hex>` of the compressed file.
+    /// `sha256:<hex>` of the file.
     pub digest: String,
-    /// Bytes of `/init`.
+    /// Bytes of the init.
     pub init_bytes: u64,
     /// Bytes of all modules, decompressed.
     pub module_bytes: u64,
@@ -133,15 +136,27 @@ pub struct Packed {
 /// # Errors
 /// See [`PackError`]; `output` is untouched then.
 pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
-    let tree = recipe.tree;
-    let wanted: Vec<&String> = recipe.modules.iter().collect();
-    let modules = resolve(tree, &wanted)?.modules;
     let init = fs::read(recipe.init).map_err(|source| PackError::Init { path: recipe.init.to_owned(), source })?;
     if is_dynamic(&init) {
         return Err(PackError::Dynamic(recipe.init.to_owned()));
     }
-    let (init_bytes, init_is) = (init.len() as u64, Arch::of_elf(&init));
-    let is_for = |found: Option<Arch>| match (init_is, found) {
+    let (mut archive, mut packed) = (Archive::new(), Packed { init_bytes: init.len() as u64, ..Packed::default() });
+    if let Some(tree) = recipe.tree {
+        add_kernels(&mut archive, &mut packed, (tree, recipe), Arch::of_elf(&init))?;
+    }
+    archive.file(recipe.init_path, 0o755, Content::Bytes(init))?;
+    for extra in recipe.files {
+        archive.file(&extra.path, extra.mode, Content::Path(extra.source.clone()))?;
+    }
+    (packed.stored_bytes, packed.raw_bytes, packed.digest) = write(&archive, recipe.level, output)?;
+    Ok(packed)
+}
+
+/// Adds what the kernel needs to start an init: the modules, their firmware, and the directories and devices.
+fn add_kernels(
+    archive: &mut Archive, packed: &mut Packed, (tree, recipe): (&KernelTree, &Recipe<'_>), init: Option<Arch>,
+) -> Result<(), PackError> {
+    let is_for = |found: Option<Arch>| match (init, found) {
         (Some(init), Some(kernel)) if init != kernel => {
             Err(PackError::Processor { path: recipe.init.to_owned(), init, kernel })
         }
@@ -149,23 +164,21 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     };
     // A kernel for x86 need not be an EFI program; its modules tell.
     is_for(Arch::of_program(&tree.read_kernel()?))?;
-
-    let mut archive = Archive::new();
     for (path, mode) in DIRECTORIES {
         archive.directory(path, *mode)?;
     }
     for (path, mode, major, minor) in DEVICES {
         archive.char_device(path, *mode, *major, *minor)?;
     }
-    archive.file("init", 0o755, Content::Bytes(init))?;
-
+    let wanted: Vec<&String> = recipe.modules.iter().collect();
+    let modules = resolve(tree, &wanted)?.modules;
     let base = format!("lib/modules/{}", tree.version);
-    let mut module_bytes = 0;
     for module in modules.iter().filter_map(|name| tree.modules.get(name)) {
-        module_bytes += module.size;
+        packed.module_bytes += module.size;
         let plain = module.read().map_err(|source| PackError::Module { path: module.source.clone(), source })?;
         is_for(Arch::of_elf(&plain))?;
-        let file = recipe.stored.file(plain, recipe.level).map_err(PackError::Compress)?;
+        let level = recipe.level.unwrap_or(DEFAULT_LEVEL);
+        let file = recipe.stored.file(plain, level).map_err(PackError::Compress)?;
         archive.file(&format!("{base}/{}{}", module.path, recipe.stored.suffix()), 0o644, Content::Bytes(file))?;
     }
     let index = index::generate(tree, &modules, recipe.stored);
@@ -177,48 +190,32 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     ] {
         archive.file(&format!("{base}/{name}"), 0o644, Content::Bytes(text))?;
     }
-    let (firmware, firmware_missing) = add_firmware(&mut archive, recipe, &modules)?;
-    for extra in recipe.files {
-        archive.file(&extra.path, extra.mode, Content::Path(extra.source.clone()))?;
-    }
-
-    let (stored_bytes, raw_bytes, digest) = compress(&archive, recipe.level, output)?;
-    Ok(Packed {
-        kernel: tree.version.clone(),
-        stored_bytes,
-        raw_bytes,
-        digest,
-        init_bytes,
-        module_bytes,
-        modules,
-        firmware,
-        firmware_missing,
-    })
-}
-
-fn add_firmware(
-    archive: &mut Archive, recipe: &Recipe<'_>, modules: &BTreeSet<String>,
-) -> Result<(BTreeSet<String>, BTreeSet<String>), CpioError> {
-    let (mut packed, mut missing) = (BTreeSet::new(), BTreeSet::new());
-    let Some(directory) = recipe.firmware else { return Ok((packed, missing)) };
-    for module in modules.iter().filter_map(|name| recipe.tree.modules.get(name)) {
-        for file in &module.info.firmware {
-            let source = directory.join(file);
-            if source.is_file() {
-                archive.file(&format!("lib/firmware/{file}"), 0o644, Content::Path(source))?;
-                packed.insert(file.clone());
-            } else {
-                missing.insert(file.clone());
-            }
+    let firmware = modules.iter().filter_map(|name| tree.modules.get(name)).flat_map(|module| &module.info.firmware);
+    for file in firmware {
+        let Some(directory) = recipe.firmware else { break };
+        let source = directory.join(file);
+        if source.is_file() {
+            archive.file(&format!("lib/firmware/{file}"), 0o644, Content::Path(source))?;
+            packed.firmware.insert(file.clone());
+        } else {
+            packed.firmware_missing.insert(file.clone());
         }
     }
-    Ok((packed, missing))
+    (packed.kernel, packed.modules) = (tree.version.clone(), modules);
+    Ok(())
 }
 
 /// Stored bytes, raw bytes, digest of the stored bytes.
-fn compress(archive: &Archive, level: i32, output: &Path) -> Result<(u64, u64, String), PackError> {
+fn write(archive: &Archive, level: Option<i32>, output: &Path) -> Result<(u64, u64, String), PackError> {
     let mut file = AtomicFile::create(output)?;
     let hashing = Hashing::new(io::BufWriter::new(file.file().map_err(PackError::Compress)?));
+    let Some(level) = level else {
+        let mut hashing = archive.write_to(hashing)?;
+        hashing.flush().map_err(PackError::Compress)?;
+        let (bytes, digest) = hashing.finish();
+        file.commit()?;
+        return Ok((bytes, bytes, digest));
+    };
     let mut encoder = zstd::Encoder::new(hashing, level).map_err(PackError::Compress)?;
     encoder.include_checksum(true).map_err(PackError::Compress)?;
     let counted = archive.write_to(Hashing::new(&mut encoder))?;
@@ -262,13 +259,14 @@ mod tests {
         let (fake, tree) = fixture();
         let (init, modules) = (fake.path().join("init"), BTreeSet::from(["a".to_owned()]));
         let recipe = Recipe {
-            tree: &tree,
+            tree: Some(&tree),
             init: &init,
+            init_path: "init",
             modules: &modules,
             stored: Stored::Zstd,
             files: &[],
             firmware: Some(fake.path()),
-            level: DEFAULT_LEVEL,
+            level: Some(DEFAULT_LEVEL),
         };
         let (one, two) = (fake.path().join("one"), fake.path().join("two"));
         let packed = pack(&recipe, &one).unwrap();
@@ -302,6 +300,30 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_alone_is_for_another_initramfs() {
+        let (fake, _) = fixture();
+        let recipe = Recipe {
+            tree: None,
+            init: &fake.path().join("init"),
+            init_path: "usr/bin/landfall-agent",
+            modules: &BTreeSet::new(),
+            stored: Stored::Zstd,
+            files: &[],
+            firmware: None,
+            level: None,
+        };
+        let out = fake.path().join("out");
+        let packed = pack(&recipe, &out).unwrap();
+        let stored = fs::read(&out).unwrap();
+        assert_eq!((packed.stored_bytes, packed.raw_bytes), (stored.len() as u64, stored.len() as u64));
+        let members = cpio::list(&stored[..], &[]).unwrap();
+        let paths: Vec<_> = members.iter().map(|m| (m.path.as_str(), m.mode)).collect();
+        assert_eq!(paths, [("usr", 0o755), ("usr/bin", 0o755), ("usr/bin/landfall-agent", 0o755)]);
+        // The kernel finds an archive behind it at a multiple of four alone.
+        assert_eq!(stored.len() % 4, 0);
+    }
+
+    #[test]
     fn an_init_that_the_kernel_cannot_start_is_refused() {
         let (fake, tree) = fixture();
         let mut elf = vec![0u8; 64 + 56];
@@ -313,13 +335,14 @@ mod tests {
         fs::write(&init, &elf).unwrap();
         let modules = BTreeSet::new();
         let recipe = Recipe {
-            tree: &tree,
+            tree: Some(&tree),
             init: &init,
+            init_path: "init",
             modules: &modules,
             stored: Stored::Plain,
             files: &[],
             firmware: None,
-            level: 1,
+            level: Some(1),
         };
         let out = fake.path().join("out");
         assert!(matches!(pack(&recipe, &out), Err(PackError::Dynamic(_))));

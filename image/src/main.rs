@@ -34,6 +34,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Pack a boot image (newc cpio, zstd) from a static init and an unpacked kernel package
+    ///
+    /// Without a kernel package: the agent alone, to be put behind an initramfs of your own.
     Initramfs(InitramfsArgs),
     /// Make a unified kernel image: kernel, boot image and command line as one program that UEFI starts by itself
     ///
@@ -62,38 +64,44 @@ enum Command {
 
 #[derive(Args)]
 struct InitramfsArgs {
-    /// Directory a kernel package was unpacked to (dpkg-deb -x, rpm2cpio, tar)
+    /// Directory a kernel package was unpacked to (dpkg-deb -x, rpm2cpio, tar); without it no drivers are packed
     #[arg(long, value_name = "DIR")]
-    kernel_tree: PathBuf,
+    kernel_tree: Option<PathBuf>,
     /// Kernel version, if the directory contains several
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", requires = "kernel_tree")]
     kernel_version: Option<String>,
     /// Static program that becomes /init
     #[arg(long, visible_alias = "init", value_name = "FILE")]
     agent: PathBuf,
+    /// Where the program is in the boot image, if not at /init
+    #[arg(long, value_name = "PATH", default_value = "/init")]
+    agent_path: String,
     /// Which drivers to pack
-    #[arg(long, value_enum, default_value = "vm")]
+    #[arg(long, value_enum, default_value = "vm", requires = "kernel_tree")]
     profile: Profile,
     /// One more module, with what it needs (may be repeated)
-    #[arg(long = "module", value_name = "NAME")]
+    #[arg(long = "module", value_name = "NAME", requires = "kernel_tree")]
     modules: Vec<String>,
     /// Store the modules as they are, for an init that is not the agent; the agent decompresses those that it loads
-    #[arg(long)]
+    #[arg(long, requires = "kernel_tree")]
     plain_modules: bool,
     /// One more file (may be repeated); octal mode, 0755 by default
     #[arg(long = "file", value_name = "SOURCE:PATH[:MODE]", value_parser = extra_file)]
     files: Vec<ExtraFile>,
     /// A lib/firmware directory that provides the firmware named by the packed drivers
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "kernel_tree")]
     firmware: Option<PathBuf>,
     /// zstd level
     #[arg(long, value_name = "1-22", default_value_t = initramfs::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
+    /// Do not compress the boot image: for a kernel without zstd, or to be compressed with what it is put behind
+    #[arg(long, conflicts_with = "level")]
+    no_compress: bool,
     /// Output file for the boot image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Where to copy the kernel itself; decompressed, if the package has it compressed
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "kernel_tree")]
     kernel_out: Option<PathBuf>,
     /// Report as JSON
     #[arg(long)]
@@ -313,20 +321,22 @@ fn medium(args: &IsoArgs) -> anyhow::Result<()> {
 }
 
 fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
-    let tree = KernelTree::open(&args.kernel_tree, args.kernel_version.as_deref())?;
-    let mut modules: BTreeSet<String> = args.profile.modules(&tree);
+    let open = |dir: &PathBuf| KernelTree::open(dir, args.kernel_version.as_deref());
+    let tree = args.kernel_tree.as_ref().map(open).transpose()?;
+    let mut modules: BTreeSet<String> = tree.as_ref().map(|tree| args.profile.modules(tree)).unwrap_or_default();
     modules.extend(args.modules.iter().cloned());
     let recipe = initramfs::Recipe {
-        tree: &tree,
+        tree: tree.as_ref(),
         init: &args.agent,
+        init_path: args.agent_path.trim_start_matches('/'),
         modules: &modules,
         stored: if args.plain_modules { Stored::Plain } else { Stored::Zstd },
         files: &args.files,
         firmware: args.firmware.as_deref(),
-        level: args.level,
+        level: (!args.no_compress).then_some(args.level),
     };
     let packed = initramfs::pack(&recipe, &args.output)?;
-    if let Some(path) = &args.kernel_out {
+    if let (Some(path), Some(tree)) = (&args.kernel_out, &tree) {
         output::write_file(path, &tree.read_kernel()?)?;
     }
     if args.json {
@@ -334,7 +344,7 @@ fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     println!("{}", args.output.display());
-    println!("  kernel   {}", packed.kernel);
+    println!("  kernel   {}", if packed.kernel.is_empty() { "(none)" } else { &packed.kernel });
     println!("  stored   {}", bytes(packed.stored_bytes));
     println!("  raw      {}", bytes(packed.raw_bytes));
     println!("  init     {}", bytes(packed.init_bytes));

@@ -3,6 +3,7 @@
 
 mod cpu;
 mod devices;
+mod ethtool;
 mod memory;
 mod nics;
 mod slow;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use landfall_api::{MacAddr, NicFacts};
 
-use super::{children, link_name, name_of, read as text};
+use super::{children, ethtool, link_name, name_of, read as text};
 
 /// Every Ethernet port with a device behind it, by name. `or_virtual`: where there is none, as in a container or a network
 /// namespace, the virtual ports (veth, macvlan and similar) count in their place. They never stand beside hardware: their
@@ -35,6 +35,7 @@ fn nic(port: &Path) -> Option<NicFacts> {
     let own = text(&port.join("bonding_slave/perm_hwaddr")).parse().ok();
     let mac: MacAddr = own.or_else(|| text(&port.join("address")).parse().ok())?;
     Some(NicFacts {
+        firmware: ethtool::firmware(&name_of(port)),
         name: name_of(port),
         mac,
         driver: link_name(&port.join("device/driver")),

@@ -129,6 +129,9 @@ fn compare(path: &str, kind: &str, before: &Value, after: &Value, say: &mut impl
     }
 }
 
+/// Facts that may be absent on the same hardware.
+const MAY_BE_ABSENT: [&str; 5] = ["nics.neighbour", "nics.firmware", "bmc", "tpm.endorsementKey", "firmware.setupMode"];
+
 /// Compares what both have of the same name, and names what one of them lacks.
 fn each<'v>(
     path: &str, kind: &str, before: Vec<String>, after: Vec<String>,
@@ -142,9 +145,9 @@ fn each<'v>(
         let kind = if path.ends_with(']') { kind.to_owned() } else { join(kind, name) };
         match pair(name) {
             (Some(a), Some(b)) => compare(&path, &kind, a, b, say),
-            // Only another one is a change: a switch may start or stop to announce itself, a BMC or a TPM not answer in time.
-            (None, _) | (_, None)
-                if ["nics.neighbour", "bmc", "tpm.endorsementKey", "firmware.setupMode"].contains(&kind.as_str()) => {}
+            // Only another one is a change: a switch may start or stop to announce itself, a BMC or a TPM not answer in time, an
+            // older agent or another driver not ask.
+            (None, _) | (_, None) if MAY_BE_ABSENT.contains(&kind.as_str()) => {}
             // A disk may not answer in time; that it fails is a change all the same.
             (None, Some(health)) if kind == "disks.health" && health.get("failing") == Some(&Value::Bool(true)) => {
                 say(join(&path, "failing"), String::new(), "true".to_owned());
@@ -235,17 +238,35 @@ mod tests {
         found.into_iter().map(|change| [change.fact, change.before, change.after]).collect()
     }
 
-    #[test]
-    fn a_change_names_what_was_and_what_is() {
-        let nic = NicFacts {
+    fn nic(carrier: bool) -> NicFacts {
+        NicFacts {
             name: "eth0".into(),
             mac: "52:54:00:00:00:01".parse().unwrap(),
             driver: String::new(),
+            firmware: String::new(),
             speed_mbit: None,
-            carrier: false,
+            carrier,
             address: String::new(),
             neighbour: None,
+        }
+    }
+
+    #[test]
+    fn other_firmware_of_a_port_is_a_change() {
+        let with = |firmware: &str| MachineFacts {
+            nics: vec![NicFacts { firmware: firmware.into(), ..nic(true) }],
+            ..MachineFacts::default()
         };
+        // An older agent did not ask for it.
+        for (before, after, changes) in [("1.0", "1.1", 1), ("1.0", "1.0", 0), ("", "1.0", 0), ("1.0", "", 0)] {
+            let found = with(before).changes(&with(after), Timestamp::UNIX_EPOCH);
+            assert_eq!(found.len(), changes, "{before} {after}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_names_what_was_and_what_is() {
+        let nic = nic(false);
         for (change, wanted) in [
             (said(|f| f.firmware.version = "2.1".into()), ["firmware.version", "", "2.1"]),
             (said(|f| f.disks[1].id.model = "N".into()), ["disks[D2].id.model", "M", "N"]),
@@ -320,17 +341,7 @@ mod tests {
     fn another_neighbour_is_a_change_and_a_silent_one_stays() {
         let at = |carrier, port: Option<&str>| {
             let neighbour = port.map(|port| Neighbour { port: port.into(), ..Neighbour::default() });
-            let mac = "52:54:00:00:00:01".parse().unwrap();
-            let nic = NicFacts {
-                name: "eth0".into(),
-                mac,
-                driver: String::new(),
-                speed_mbit: None,
-                carrier,
-                address: String::new(),
-                neighbour,
-            };
-            MachineFacts { nics: vec![nic], ..MachineFacts::default() }
+            MachineFacts { nics: vec![NicFacts { neighbour, ..nic(carrier) }], ..MachineFacts::default() }
         };
         for (carrier, port, known, changes) in [
             (true, Some("2"), Some("2"), 1),

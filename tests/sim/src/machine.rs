@@ -37,6 +37,7 @@ impl Machine {
                 name: format!("enp{}s0f{}", 65 + n / 2, n % 2),
                 mac: port(n),
                 driver: "ice".into(),
+                firmware: "4.40 0x8001c7d4 1.3534.0".into(),
                 speed_mbit: (n < 2).then_some(25_000),
                 carrier: n < 2,
                 address: format!("0000:{:02x}:00.{}", 65 + n / 2, n % 2),

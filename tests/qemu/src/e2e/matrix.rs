@@ -162,6 +162,9 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     };
     let fits = |nic: &(String, &str, bool)| nic.0 == machine.mac() && drivers.contains(&nic.1) && nic.2;
     ensure!(nics.len() == 1 && fits(&nics[0]), "ports {nics:?}");
+    // Of QEMU's cards this one has a version in its EEPROM; the adapter on USB names its protocol.
+    let firmware = &facts.nics[0].firmware;
+    ensure!(firmware.is_empty() == !matches!(row.card, Card::E1000e | Card::Usb), "the port's firmware {firmware:?}");
     let serial = &machine.spec().disks[0].serial;
     let disk = facts.disks.iter().find(|disk| disk.id.serial == *serial);
     let disk = disk.with_context(|| format!("no disk has the serial number {serial}: {:?}", facts.disks))?;

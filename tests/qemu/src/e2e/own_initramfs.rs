@@ -1,6 +1,7 @@
 //! c, z: an initramfs of the user's own installs its machine: one that dracut made, one that is a Debian, whose systemd start the agent
 //! as a service, and one whose init is a script, which starts the agent or a container with it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use landfall_api::Workflow;
 use landfall_image::cpio::{Archive, Content};
+use landfall_image::initramfs::{self, Recipe};
+use landfall_image::kernel::Stored;
 use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Network};
 
 use super::Context;
@@ -24,7 +27,7 @@ const MODULE: [(&str, &str); 2] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     Dracut,
-    /// As mkosi does: packages, and a file that says what it is.
+    /// As mkosi does: packages, and a file that says what it is. The agent is put behind it.
     Packages,
 }
 
@@ -135,6 +138,26 @@ async fn by_script(context: Context, script: &str) -> anyhow::Result<(String, Ma
     Ok((console, machine, workflow))
 }
 
+/// Puts the agent behind an initramfs, in an archive that is not compressed.
+fn append(agent: &Path, initramfs: &Path) -> anyhow::Result<()> {
+    let archive = initramfs.with_extension("cpio");
+    let recipe = Recipe {
+        tree: None,
+        init: agent,
+        init_path: "usr/bin/landfall-agent",
+        modules: &BTreeSet::new(),
+        stored: Stored::Plain,
+        files: &[],
+        firmware: None,
+        level: None,
+    };
+    initramfs::pack(&recipe, &archive)?;
+    let mut bytes = fs::read(initramfs)?;
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(fs::read(archive)?);
+    Ok(fs::write(initramfs, bytes)?)
+}
+
 /// Makes an initramfs of a Debian; its kernel and that initramfs.
 fn made(maker: Maker, tar: &Path, root: &Path, agent: &Path, boot: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     let (module, units) = (root.join("usr/lib/dracut/modules.d/95landfall"), root.join("etc/systemd/system"));
@@ -149,7 +172,9 @@ fn made(maker: Maker, tar: &Path, root: &Path, agent: &Path, boot: &Path) -> any
         fs::write(&file, content)?;
         fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
     }
-    fs::copy(agent, root.join("usr/bin/landfall-agent"))?;
+    if maker == Maker::Dracut {
+        fs::copy(agent, root.join("usr/bin/landfall-agent"))?;
+    }
     let mut versions = fs::read_dir(root.join("lib/modules"))?;
     let version = versions.next().context("the root tar has no kernel")??.file_name();
     let version = version.to_string_lossy();
@@ -171,5 +196,8 @@ fn made(maker: Maker, tar: &Path, root: &Path, agent: &Path, boot: &Path) -> any
         fs::rename(root.join(from), to).with_context(|| format!("cannot move {from}"))?;
     }
     fs::remove_dir_all(root)?;
+    if maker == Maker::Packages {
+        append(agent, &initramfs)?;
+    }
     Ok((kernel, initramfs))
 }

@@ -131,9 +131,76 @@ async fn a_bmc_that_hangs_delays_no_other() {
     let (stop, keeper) = keeps(&world);
     works.until("a start", |state| state.computer.starts.len() == 1).await;
     hangs.until("a request", |state| !state.requests.is_empty()).await;
-    // Taken from the document while it hangs, and the coordinator stops: nothing waits for it.
-    world.apply(machine("m1", MAC)).await.unwrap();
+    // The coordinator stops meanwhile: nothing waits for it.
     stop.cancel();
     tokio::time::timeout(Duration::from_secs(20), keeper).await.unwrap().unwrap();
     assert!(works.seen().accounts.sessions.is_empty(), "its session is closed");
+}
+
+/// What a person does with a machine whose BMC hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Delete,
+    /// Its document has no BMC any more.
+    Detach,
+    /// Its document has another BMC.
+    Move,
+}
+
+#[tokio::test]
+async fn a_hanging_bmc_holds_up_no_change_of_its_machine() {
+    for change in [Change::Delete, Change::Detach, Change::Move] {
+        for way in [BootWay::PxeOnce, BootWay::VirtualMedia] {
+            hangs_while_changed(change, way).await;
+        }
+    }
+}
+
+/// Waits until the machine's document says so of its BMC.
+async fn reads(world: &World, reachable: Option<ConditionStatus>) {
+    let mut changes = world.store.documents().watch(Some(Kind::Machine), 0).unwrap();
+    let is_so = async || world.condition("BMCReachable").await.map(|(status, _)| status) == reachable;
+    let until = async {
+        while !is_so().await {
+            changes.next().await.unwrap();
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(30), until).await;
+    assert!(outcome.is_ok(), "30 s for {reachable:?}: {:#?}", world.machine().await.status);
+}
+
+async fn hangs_while_changed(change: Change, way: BootWay) {
+    let case = format!("{change:?} {way}");
+    let (hangs, other) = (BmcSim::start(Quirks::default()).await, BmcSim::start(Quirks::default()).await);
+    let world = world_with_ways(&hangs, &[way]).await;
+    let run = world.provision(false).await.unwrap();
+    let (stop, keeper) = keeps(&world);
+    hangs.until("a start", |state| state.computer.starts.len() == 1).await;
+    let mut asked = 0;
+    hangs.change(|state| {
+        state.quirks.hangs = true;
+        asked = state.requests.len();
+    });
+    // An eject is the first request that hangs, if a medium is in; else the next reading of the power.
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    hangs.until("a request that hangs", |state| state.requests.len() > asked).await;
+
+    let began = std::time::Instant::now();
+    match change {
+        Change::Delete => drop(world.engine.documents().delete(Kind::Machine, "m1", "ann").await.unwrap()),
+        Change::Detach => drop(world.apply(machine("m1", MAC)).await.unwrap()),
+        Change::Move => drop(world.apply(with_bmc("m1", MAC, &other)).await.unwrap()),
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{case}: {:?}", began.elapsed());
+    match change {
+        Change::Delete => assert!(world.store.machine("m1").await.unwrap().is_none(), "{case}"),
+        Change::Detach => reads(&world, None).await,
+        Change::Move => {
+            reads(&world, Some(ConditionStatus::True)).await;
+            world.engine.requests().provision("m1", "os", BTreeMap::new(), world.ann(false), None).await.unwrap();
+            other.until("a start", |state| state.computer.starts.len() == 1).await;
+        }
+    }
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), keeper).await.expect(&case).unwrap();
 }
