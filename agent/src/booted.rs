@@ -1,16 +1,16 @@
 //! A machine that was booted for the agent: it loads the drivers, brings up the ports, and the kernel's command line names the
-//! coordinator. The boot image does so, where the agent is process 1, and an initramfs that another program made.
+//! coordinator, or the keys that one has to prove itself by. The boot image does so, where the agent is process 1, and an initramfs that another program made.
 
 use std::{fs, time::Duration};
 
-use landfall_api::{NetworkInterface, SecretText};
+use landfall_api::{NetworkInterface, Pin, SecretText};
 use landfall_session::{Proxy, Target};
 use tokio::sync::watch;
 
 use crate::cmdline::CommandLine;
 use crate::disks::Disks;
 use crate::drivers::Drivers;
-use crate::life::{End, Life};
+use crate::life::{ByDhcp, Coordinator, End, Kept, Life};
 use crate::logging::Tail;
 use crate::net::Network;
 use crate::proxy;
@@ -29,6 +29,8 @@ pub(crate) struct Booted {
     network: Network,
     drivers_settled: watch::Receiver<bool>,
     disks: Disks,
+    /// Shared by all lives of the agent.
+    coordinator: Kept,
 }
 
 impl Booted {
@@ -49,14 +51,14 @@ impl Booted {
             }
             tokio::time::sleep(FAULT_WAIT).await;
         };
-        Self { network, drivers_settled, disks }
+        Self { network, drivers_settled, disks, coordinator: Kept::default() }
     }
 
     /// Serves the coordinator of the command line until the machine should go down.
     pub(crate) async fn live(self, board: Board, tail: Tail) -> End {
-        let (line, target) = coordinator(&board).await;
+        let (line, coordinator) = self.coordinator(&board).await;
         let life = Life {
-            target,
+            coordinator,
             token: line.token.map(|t| SecretText::new(t.0)),
             boot_port: line.boot_port,
             network: Some(self.network),
@@ -67,6 +69,43 @@ impl Booted {
         };
         life.live().await
     }
+
+    /// Reads the command line. Without a coordinator and a key the agent can only log that.
+    async fn coordinator(&self, board: &Board) -> (CommandLine, Coordinator) {
+        loop {
+            let problem = match fs::read_to_string(LINE) {
+                Err(e) => format!("{LINE}: {e}"),
+                Ok(text) => {
+                    let line = CommandLine::parse(&text);
+                    for complaint in &line.complaints {
+                        tracing::warn!("kernel command line: {complaint}");
+                    }
+                    match target(&line) {
+                        Ok(Known::Named(target)) => {
+                            proxy::follow(target.proxy());
+                            return (line, Coordinator::Named(target));
+                        }
+                        Ok(Known::ByKey(pins, proxy)) => {
+                            proxy::follow(proxy.as_ref());
+                            return (
+                                line,
+                                Coordinator::ByDhcp(ByDhcp::new(
+                                    self.network.clone(),
+                                    pins,
+                                    proxy,
+                                    self.coordinator.clone(),
+                                )),
+                            );
+                        }
+                        Err(problem) => problem,
+                    }
+                }
+            };
+            tracing::error!("kernel command line: {problem}");
+            board.failed(format!("kernel command line: {problem}"));
+            tokio::time::sleep(STUCK_WAIT).await;
+        }
+    }
 }
 
 /// The command line that the kernel was started with; an empty one if it cannot be read, which is reported later.
@@ -74,42 +113,27 @@ pub(crate) fn command_line() -> CommandLine {
     fs::read_to_string(LINE).map(|text| CommandLine::parse(&text)).unwrap_or_default()
 }
 
-/// Reads the command line. Without a coordinator the agent can only log that.
-async fn coordinator(board: &Board) -> (CommandLine, Target) {
-    loop {
-        let problem = match fs::read_to_string(LINE) {
-            Err(e) => format!("{LINE}: {e}"),
-            Ok(text) => {
-                let line = CommandLine::parse(&text);
-                for complaint in &line.complaints {
-                    tracing::warn!("kernel command line: {complaint}");
-                }
-                match target(&line) {
-                    Ok(target) => {
-                        proxy::follow(&target);
-                        return (line, target);
-                    }
-                    Err(problem) => problem,
-                }
-            }
-        };
-        tracing::error!("kernel command line: {problem}");
-        board.failed(format!("kernel command line: {problem}"));
-        tokio::time::sleep(STUCK_WAIT).await;
-    }
+/// What the command line says of the coordinator.
+#[derive(Debug)]
+enum Known {
+    Named(Target),
+    /// These keys alone, and a proxy.
+    ByKey(Vec<Pin>, Option<Proxy>),
 }
 
-fn target(line: &CommandLine) -> Result<Target, String> {
-    let Some(url) = &line.coordinator else {
-        return Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
-            landfall.ca=sha256:… to it, and boot again"
-            .to_owned());
-    };
+fn target(line: &CommandLine) -> Result<Known, String> {
     let pins = line.pins.iter().map(|pin| pin.to_string().parse()).collect::<Result<Vec<_>, _>>();
-    let target = Target::new(url, pins.map_err(|e| format!("landfall.ca: {e}"))?).map_err(|e| e.to_string())?;
+    let pins = pins.map_err(|e| format!("landfall.ca: {e}"))?;
     let proxy =
         line.proxy.as_deref().map(str::parse::<Proxy>).transpose().map_err(|e| format!("landfall.proxy: {e}"))?;
-    Ok(target.with_proxy(proxy))
+    match &line.coordinator {
+        Some(url) => Ok(Known::Named(Target::new(url, pins).map_err(|e| e.to_string())?.with_proxy(proxy))),
+        // An invalid one is reported; it is not to be replaced by another.
+        None if !pins.is_empty() && !line.has_invalid_coordinator => Ok(Known::ByKey(pins, proxy)),
+        None => Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
+            landfall.ca=sha256:… to it, and boot again; with landfall.ca alone a DHCP server may name the coordinator"
+            .to_owned()),
+    }
 }
 
 async fn load_drivers() {
@@ -131,9 +155,17 @@ mod tests {
 
     #[test]
     fn a_line_without_a_coordinator_or_pin_is_refused() {
-        let of = |text: &str| target(&CommandLine::parse(text));
+        let of = |text: &str| match target(&CommandLine::parse(text)) {
+            Ok(Known::Named(target)) => Ok(target),
+            Ok(Known::ByKey(pins, _)) => Err(format!("{} keys", pins.len())),
+            Err(why) => Err(why),
+        };
         let pin = format!("landfall.ca=sha256:{}", "0".repeat(64));
         assert!(of("quiet").unwrap_err().contains("names no coordinator"));
+        assert_eq!(of(&pin).unwrap_err(), "1 keys", "a DHCP server may name it");
+        for word in ["landfall.coordinator=http://h", "landfall.coordinator=https://hlandfall.token=x"] {
+            assert!(of(&format!("{word} {pin}")).unwrap_err().contains("names no coordinator"), "{word}");
+        }
         assert!(of("landfall.coordinator=https://h").unwrap_err().contains("no CA pin"));
         assert!(of(&format!("landfall.coordinator=https://h/x {pin}")).unwrap_err().contains("https://h/x"));
         assert!(of(&format!("landfall.coordinator=https://h {pin}")).is_ok());

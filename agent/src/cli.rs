@@ -11,7 +11,7 @@ use landfall_api::{Pin, SecretText};
 use landfall_session::{Proxy, Target};
 
 use crate::disks::Disks;
-use crate::life::{End, Life};
+use crate::life::{Coordinator, End, Life};
 use crate::status::Board;
 use crate::{facts, installed, logging, phone_home};
 
@@ -50,6 +50,9 @@ enum Command {
         /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
+        /// Execute one workflow and exit: with 0 if it succeeded, otherwise with 1. Without this flag the agent waits for the next one.
+        #[arg(long)]
+        once: bool,
     },
     /// Serve as the only task of an initramfs, as the boot image does. The kernel's command line names the coordinator. Ends with the
     /// machine's restart.
@@ -88,23 +91,25 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
-        Command::Run { coordinator, ca, token, proxy, reboot } => {
+        Command::Run { coordinator, ca, token, proxy, reboot, once } => {
             let target = Target::new(&coordinator, ca)?.with_proxy(proxy);
-            crate::proxy::follow(&target);
+            crate::proxy::follow(target.proxy());
             let token = token.map(SecretText::new);
             runtime.block_on(async {
+                let board = Board::default();
                 let life = Life {
-                    target,
+                    coordinator: Coordinator::Named(target),
                     token,
                     boot_port: None,
                     network: None,
                     drivers_settled: None,
                     disks: Disks::watch(None),
-                    board: Board::default(),
+                    board: board.clone(),
                     tail,
                 };
                 tokio::select! {
                     end = life.live() => finish(end, reboot),
+                    succeeded = board.ended(), if once => Ok(u8::from(!succeeded)),
                     signal = ended_by() => Ok(128_u8.saturating_add(signal)),
                 }
             })

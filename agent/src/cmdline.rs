@@ -16,6 +16,8 @@ use landfall_api::{Digest, MacAddr, NetworkInterface};
 pub(crate) struct CommandLine {
     /// `landfall.coordinator=`: the coordinator's one TLS port, as written.
     pub(crate) coordinator: Option<String>,
+    /// `landfall.coordinator=` stands there, and is not valid.
+    pub(crate) has_invalid_coordinator: bool,
     /// `landfall.ca=`, every one: digests of the CA's public key.
     pub(crate) pins: Vec<Digest>,
     /// `landfall.token=`: the one-time boot token.
@@ -67,13 +69,16 @@ impl CommandLine {
             // As in the kernel, `-` and `_` are equal in our own keys, and a key is split at the first `=`.
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
             let ours = key.starts_with("landfall.") || ["BOOTIF", "ip"].contains(&key);
+            let is_coordinator = key == "landfall.coordinator";
             if ours && word.contains(char::is_whitespace) {
                 // An open quote took the words after it in, perhaps the token: none of it is shown but the key.
                 let key = key.split_whitespace().next().unwrap_or_default();
+                out.has_invalid_coordinator |= is_coordinator;
                 out.complaints.push(format!("{key} holds a blank; close the quote in it or before it"));
                 continue;
             }
             if ours && key != "landfall.token" && value.contains("landfall.token") {
+                out.has_invalid_coordinator |= is_coordinator;
                 out.complaints.push(format!("{key} holds landfall.token; put a blank before landfall.token"));
                 continue;
             }
@@ -140,9 +145,12 @@ impl CommandLine {
             Some(rest) if !rest.trim_end_matches('/').is_empty() => {
                 self.coordinator = Some(value.trim_end_matches('/').to_owned());
             }
-            _ => self.complaints.push(format!(
-                "landfall.coordinator=\"{value}\" is not valid; write landfall.coordinator=https://HOST:7443"
-            )),
+            _ => {
+                self.has_invalid_coordinator = true;
+                self.complaints.push(format!(
+                    "landfall.coordinator=\"{value}\" is not valid; write landfall.coordinator=https://HOST:7443"
+                ));
+            }
         }
     }
 }
@@ -200,7 +208,8 @@ mod tests {
             "landfall.coordinator=http://x landfall.ca=sha1:00 BOOTIF=eth0 landfall.frobnicate=1 landfall.token=",
         );
         assert_eq!(line.complaints.len(), 5, "{:?}", line.complaints);
-        assert_eq!(CommandLine { complaints: vec![], ..line }, CommandLine::default());
+        assert!(line.has_invalid_coordinator);
+        assert_eq!(CommandLine { complaints: vec![], has_invalid_coordinator: false, ..line }, CommandLine::default());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! assignments. Every failed step logs what failed and what to do, and is retried for ever.
 
 pub(crate) mod clock;
+mod coordinator;
 mod dry_run;
 mod serve;
 mod uplink;
@@ -16,6 +17,7 @@ use landfall_session::{
 };
 use tokio::{sync::watch, time::timeout};
 
+pub(crate) use self::coordinator::{ByDhcp, Coordinator, Kept};
 use self::serve::Ending;
 use crate::disks::{Disks, OnDisks};
 use crate::drivers::SETTLE_LIMIT;
@@ -39,7 +41,7 @@ const HELD_WAIT: Duration = Duration::from_secs(60);
 /// What the agent needs to know before it starts.
 pub(crate) struct Life {
     /// Where the coordinator is, and its pins.
-    pub(crate) target: Target,
+    pub(crate) coordinator: Coordinator,
     /// The one-time token; without one the coordinator is asked for it, and otherwise a person must approve the key.
     pub(crate) token: Option<SecretText>,
     /// The port to try first.
@@ -102,6 +104,7 @@ impl Life {
                     continue;
                 }
             };
+            self.coordinator.keep(&target);
             let enrolled_at = landfall_session::boot_time();
             backoff.reset();
             tracing::info!(

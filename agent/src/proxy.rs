@@ -3,13 +3,13 @@
 
 use std::sync::OnceLock;
 
-use landfall_session::{Proxy, Target};
+use landfall_session::Proxy;
 
 static PROXY: OnceLock<Proxy> = OnceLock::new();
 
-/// The way of this target is the agent's from now on. The first proxy stays.
-pub(crate) fn follow(target: &Target) {
-    if let Some(proxy) = target.proxy() {
+/// This proxy, if any, is the agent's from now on. The first one stays.
+pub(crate) fn follow(proxy: Option<&Proxy>) {
+    if let Some(proxy) = proxy {
         PROXY.get_or_init(|| proxy.clone());
     }
 }

@@ -34,6 +34,9 @@ const DIRECTORIES: &[(&str, u32)] = &[
 /// opens `/dev/null` in their place before `main`, and aborts the program if it cannot.
 const DEVICES: &[(&str, u32, u32, u32)] = &[("dev/console", 0o600, 5, 1), ("dev/null", 0o666, 1, 3)];
 
+/// Where the agent looks for a rescue shell (`agent/src/pid1/rescue.rs`).
+const RESCUE_SHELL: &str = "rescue/busybox";
+
 /// The boot image cannot be packed.
 #[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
@@ -47,18 +50,18 @@ pub enum PackError {
     /// The result cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The init program is missing.
-    #[error("cannot read the init program {path}")]
+    /// The init program or the rescue shell is missing.
+    #[error("cannot read the program {path}")]
     Init {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The init is dynamically linked: the boot image has no loader, so the kernel would panic.
+    /// The program is dynamically linked: the boot image has no loader, so the kernel could not start it.
     #[error("{0} needs a dynamic loader, which the boot image does not have; link it statically (crt-static)")]
     Dynamic(PathBuf),
     /// The kernel could not start it.
-    #[error("the init program {path} is for {init}, and the kernel is for {kernel}; give the agent for {kernel}")]
+    #[error("the program {path} is for {init}, and the rest is for {kernel}; give the one for {kernel}")]
     Processor { path: PathBuf, init: Arch, kernel: Arch },
     /// The kernel is unreadable.
     #[error(transparent)]
@@ -101,6 +104,8 @@ pub struct Recipe<'a> {
     pub stored: Stored,
     /// More files.
     pub files: &'a [ExtraFile],
+    /// A static busybox that gives a person at the machine a shell; `None`: nothing does.
+    pub rescue_shell: Option<&'a Path>,
     /// A `/lib/firmware` to take the files from that the modules name; `None` packs no firmware.
     pub firmware: Option<&'a Path>,
     /// zstd's level, 1 to 22; `None` leaves the archive as it is.
@@ -140,11 +145,22 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     if is_dynamic(&init) {
         return Err(PackError::Dynamic(recipe.init.to_owned()));
     }
+    let read_shell = |path: &Path| fs::read(path).map_err(|source| PackError::Init { path: path.to_owned(), source });
+    let shell = recipe.rescue_shell.map(read_shell).transpose()?;
+    if let (Some(path), Some(shell)) = (recipe.rescue_shell, &shell) {
+        if is_dynamic(shell) {
+            return Err(PackError::Dynamic(path.to_owned()));
+        }
+        same_processor(path, Arch::of_elf(shell), Arch::of_elf(&init))?;
+    }
     let (mut archive, mut packed) = (Archive::new(), Packed { init_bytes: init.len() as u64, ..Packed::default() });
     if let Some(tree) = recipe.tree {
         add_kernels(&mut archive, &mut packed, (tree, recipe), Arch::of_elf(&init))?;
     }
     archive.file(recipe.init_path, 0o755, Content::Bytes(init))?;
+    if let Some(shell) = shell {
+        archive.file(RESCUE_SHELL, 0o755, Content::Bytes(shell))?;
+    }
     for extra in recipe.files {
         archive.file(&extra.path, extra.mode, Content::Path(extra.source.clone()))?;
     }
@@ -152,16 +168,21 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     Ok(packed)
 }
 
+/// Refuses a program for another processor than the rest; what is no program fits each.
+fn same_processor(path: &Path, program: Option<Arch>, rest: Option<Arch>) -> Result<(), PackError> {
+    match (program, rest) {
+        (Some(init), Some(kernel)) if init != kernel => {
+            Err(PackError::Processor { path: path.to_owned(), init, kernel })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Adds what the kernel needs to start an init: the modules, their firmware, and the directories and devices.
 fn add_kernels(
     archive: &mut Archive, packed: &mut Packed, (tree, recipe): (&KernelTree, &Recipe<'_>), init: Option<Arch>,
 ) -> Result<(), PackError> {
-    let is_for = |found: Option<Arch>| match (init, found) {
-        (Some(init), Some(kernel)) if init != kernel => {
-            Err(PackError::Processor { path: recipe.init.to_owned(), init, kernel })
-        }
-        _ => Ok(()),
-    };
+    let is_for = |found: Option<Arch>| same_processor(recipe.init, init, found);
     // A kernel for x86 need not be an EFI program; its modules tell.
     is_for(Arch::of_program(&tree.read_kernel()?))?;
     for (path, mode) in DIRECTORIES {
@@ -265,6 +286,7 @@ mod tests {
             modules: &modules,
             stored: Stored::Zstd,
             files: &[],
+            rescue_shell: Some(&init),
             firmware: Some(fake.path()),
             level: Some(DEFAULT_LEVEL),
         };
@@ -282,7 +304,10 @@ mod tests {
         assert_eq!(raw.len() as u64, packed.raw_bytes);
         let members = cpio::list(&raw[..], &[]).unwrap();
         let paths: Vec<_> = members.iter().map(|m| m.path.as_str()).collect();
-        for path in ["dev/console", "init", "proc", "lib/modules/6.1/kernel/b.ko.zst", "lib/modules/6.1/modules.dep"] {
+        for path in [
+            "dev/console", "init", "rescue/busybox", "proc", "lib/modules/6.1/kernel/b.ko.zst",
+            "lib/modules/6.1/modules.dep",
+        ] {
             assert!(paths.contains(&path), "{path} is missing");
         }
         assert!(!paths.iter().any(|path| path.contains("/c.ko")));
@@ -309,6 +334,7 @@ mod tests {
             modules: &BTreeSet::new(),
             stored: Stored::Zstd,
             files: &[],
+            rescue_shell: None,
             firmware: None,
             level: None,
         };
@@ -341,17 +367,21 @@ mod tests {
             modules: &modules,
             stored: Stored::Plain,
             files: &[],
+            rescue_shell: None,
             firmware: None,
             level: Some(1),
         };
         let out = fake.path().join("out");
         assert!(matches!(pack(&recipe, &out), Err(PackError::Dynamic(_))));
+        let script = fake.path().join("init");
+        let as_shell = Recipe { init: &script, rescue_shell: Some(&init), ..recipe };
+        assert!(matches!(pack(&as_shell, &out), Err(PackError::Dynamic(path)) if path == init));
         // Static, and for arm64, where the modules are for x86-64.
         (elf[64], elf[18]) = (1, 183);
         fs::write(&init, &elf).unwrap();
         let modules = BTreeSet::from(["a".to_owned()]);
         let said = pack(&Recipe { modules: &modules, ..recipe }, &out).unwrap_err().to_string();
-        assert!(said.contains("is for arm64") && said.ends_with("give the agent for x86-64"), "{said}");
+        assert!(said.contains("is for arm64") && said.ends_with("give the one for x86-64"), "{said}");
         assert!(!fake.path().join("out").exists());
     }
 }

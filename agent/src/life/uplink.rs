@@ -35,28 +35,35 @@ impl Life {
     /// network. The target names no name servers: those of the uplink's newest lease stand in `resolv.conf`, where each new
     /// connection reads them.
     pub(super) async fn reach(&self) -> (Target, Option<Uplink>) {
-        let Some(network) = &self.network else { return (self.target.clone(), None) };
-        let uplink = self.elect(network, &mut Unreached(Instant::now())).await;
-        (self.target.clone(), Some(uplink))
+        let Some(network) = &self.network else { return (self.coordinator.next(&self.board).await, None) };
+        let (target, uplink) = self.elect(network, None, &mut Unreached(Instant::now())).await;
+        (target, Some(uplink))
     }
 
-    async fn elect(&self, network: &Network, unreached: &mut Unreached) -> Uplink {
+    /// `of_session`: the coordinator that there is a session with; absent: any.
+    async fn elect(
+        &self, network: &Network, of_session: Option<&Target>, unreached: &mut Unreached,
+    ) -> (Target, Uplink) {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut said = None;
-        let by = self.target.proxy().map(|proxy| format!(" by the proxy {proxy}")).unwrap_or_default();
         self.board.change(|status| {
-            status.coordinator = self.target.to_string();
             status.port = "looking for a port that reaches the coordinator".to_owned();
             status.connection = String::new();
         });
         loop {
-            let (host, port) = self.target.first_hop();
+            let target = match of_session {
+                Some(target) => target.clone(),
+                None => self.coordinator.next(&self.board).await,
+            };
+            let by = target.proxy().map(|proxy| format!(" by the proxy {proxy}")).unwrap_or_default();
+            self.board.change(|status| status.coordinator = target.to_string());
+            let (host, port) = target.first_hop();
             match network.elect(host, port, self.boot_port, PATIENCE).await {
                 Ok(uplink) => {
-                    tracing::info!("{} is reached{by} over {} at {}", self.target, uplink.name, uplink.coordinator);
+                    tracing::info!("{target} is reached{by} over {} at {}", uplink.name, uplink.coordinator);
                     self.board
                         .change(|status| (status.port, status.connection) = (uplink.to_string(), "reached".to_owned()));
-                    return uplink;
+                    return (target, uplink);
                 }
                 Err(why) => {
                     let wait = backoff.step();
@@ -64,8 +71,7 @@ impl Life {
                     // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
                         tracing::error!(
-                            "cannot reach the coordinator at {}{by}: {}; the agent keeps trying",
-                            self.target,
+                            "cannot reach the coordinator at {target}{by}: {}; the agent keeps trying",
                             why.0.join("; ")
                         );
                         said = Some(why);
@@ -108,7 +114,7 @@ impl Life {
                 () = silence(connection.clone()) => check_leases(network, &mut unreached),
             }
             network.release(&uplink).await;
-            uplink = self.elect(network, &mut unreached).await;
+            (_, uplink) = self.elect(network, Some(target), &mut unreached).await;
         }
     }
 }

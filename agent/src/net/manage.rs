@@ -138,6 +138,7 @@ fn known(link: &Link) -> Port {
         usb: link.usb,
         carrier: link.carrier,
         addresses: Addresses::default(),
+        coordinators: Vec::new(),
         unanswered: 0,
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Port {
     pub(crate) carrier: bool,
     /// What it can be used with.
     pub(crate) addresses: Addresses,
+    /// The coordinators that its DHCP server names.
+    pub(crate) coordinators: Vec<String>,
     /// DHCP questions without an answer.
     pub(crate) unanswered: u32,
 }
@@ -172,6 +174,10 @@ impl Task {
                 }
             }
             Step::Bound(lease) => {
+                if self.publish_coordinators(&lease.coordinators) {
+                    let (server, named) = (lease.server, lease.coordinators.join(", "));
+                    tracing::info!("{name}: DHCP server {server} names the coordinator {named}");
+                }
                 let (Addressing { nameservers, mtu, .. }, mut setup) = (&self.addressing, lease.setup);
                 let of_dhcp = setup.nameservers.into_iter().filter(|server| !nameservers.contains(server));
                 setup.nameservers = nameservers.iter().copied().chain(of_dhcp).collect();
@@ -184,6 +190,7 @@ impl Task {
                     tracing::warn!("{name}: {e}");
                 }
                 self.publish(|port| port.addresses.v4 = None);
+                self.publish_coordinators(&[]);
             }
         }
     }
@@ -241,6 +248,16 @@ impl Task {
             );
         }
         self.publish(|port| port.unanswered = unanswered);
+    }
+
+    /// Whether they are others than before.
+    fn publish_coordinators(&self, named: &[String]) -> bool {
+        let mut are_new = false;
+        self.publish(|port| {
+            are_new = port.coordinators != named;
+            named.clone_into(&mut port.coordinators);
+        });
+        are_new && !named.is_empty()
     }
 
     fn publish(&self, change: impl FnOnce(&mut Port)) {

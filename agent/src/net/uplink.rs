@@ -256,7 +256,17 @@ mod tests {
     }
 
     fn port(mac: MacAddr, usb: bool, addresses: Addresses) -> Port {
-        Port { name: "eth0".into(), mac, permanent_mac: mac, usb, carrier: true, addresses, unanswered: 0 }
+        let coordinators = Vec::new();
+        Port {
+            name: "eth0".into(),
+            mac,
+            permanent_mac: mac,
+            usb,
+            carrier: true,
+            addresses,
+            coordinators,
+            unanswered: 0,
+        }
     }
 
     const ROUTES: &[(&str, &str)] = &[("0.0.0.0/0", "10.0.2.1"), ("172.16.0.0/12", "10.0.2.9")];

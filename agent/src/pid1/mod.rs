@@ -4,6 +4,8 @@ mod keyboard;
 mod kmsg;
 mod mount;
 pub(crate) mod power;
+mod records;
+mod rescue;
 mod screen;
 mod spcr;
 mod watchdog;
@@ -66,6 +68,7 @@ pub(crate) fn main() -> ! {
     // Beside everything else: the first facts wait for it.
     std::thread::spawn(efi::mount_variables);
     stir_randomness();
+    std::thread::spawn(rescue::offer);
     loop {
         // PID 1 must not unwind out of main: the kernel would panic. The hook has logged the reason.
         let life = panic::AssertUnwindSafe(|| match crate::runtime() {

@@ -147,6 +147,27 @@ impl Qmp {
         self.command("send-key", json!({ "keys": keys })).await.map(drop)
     }
 
+    /// Types a line and Enter, on a keyboard of the United States.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`], also for a character that is not on it.
+    pub async fn type_line(&mut self, line: &str) -> Result<(), LabError> {
+        for character in line.chars() {
+            let key = character.to_string();
+            let key: &[&str] = match character {
+                'a'..='z' | '0'..='9' => &[&key],
+                ' ' => &["spc"],
+                '/' => &["slash"],
+                '.' => &["dot"],
+                '-' => &["minus"],
+                '>' => &["shift", "dot"],
+                _ => return Err(LabError::Qmp { command: "send-key".into(), message: format!("no key for {key:?}") }),
+            };
+            self.press(key).await?;
+        }
+        self.press(&["ret"]).await
+    }
+
     /// The lines of a VGA card in text mode, 80 columns each, `file` being a new one for the copy of its memory. Lines that were
     /// scrolled out are among them.
     ///

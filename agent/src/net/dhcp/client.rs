@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dhcproto::Encodable;
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, OptionCode};
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, SZTP_REDIRECT};
 use landfall_session::Backoff;
 
 use super::lease::{Answer, Lease};
@@ -253,6 +253,7 @@ impl Client {
             OptionCode::AddressLeaseTime,
             OptionCode::Renewal,
             OptionCode::Rebinding,
+            OptionCode::from(SZTP_REDIRECT),
         ]));
         message
     }

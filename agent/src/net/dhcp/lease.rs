@@ -6,7 +6,7 @@ use std::time::Duration;
 use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder};
 use ipnet::{IpNet, Ipv4Net};
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, SZTP_REDIRECT, redirected};
 
 use super::{Route, Setup};
 
@@ -20,6 +20,8 @@ pub(crate) struct Lease {
     pub(crate) address: Ipv4Addr,
     /// The same, and what comes with it.
     pub(crate) setup: Setup,
+    /// The coordinators that the server names.
+    pub(crate) coordinators: Vec<String>,
     /// Who lends it.
     pub(crate) server: Ipv4Addr,
     /// For how long; absent: for ever.
@@ -66,7 +68,8 @@ impl Answer {
             MessageType::Nak => Some(Self::Nak {
                 server: server(&message),
                 message: match message.opts().get(OptionCode::Message) {
-                    Some(DhcpOption::Message(text)) => text.clone(),
+                    // It goes to the log: not as a line of the agent's own.
+                    Some(DhcpOption::Message(text)) => text.replace(char::is_control, " "),
                     _ => String::new(),
                 },
             }),
@@ -109,7 +112,7 @@ fn well_formed(datagram: &[u8]) -> Option<Vec<u8>> {
                     // Message type.
                     53 => value.len() == 1,
                     // Message, classless routes.
-                    56 | 121 => true,
+                    56 | 121 | SZTP_REDIRECT => true,
                     _ => false,
                 };
                 if fits {
@@ -152,10 +155,15 @@ fn lease(message: &Message) -> Option<Lease> {
         Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(u32::from(*mtu)),
         _ => None,
     };
+    let coordinators = match message.opts().get(OptionCode::from(SZTP_REDIRECT)) {
+        Some(DhcpOption::Unknown(option)) => redirected(option.data()),
+        _ => Vec::new(),
+    };
     let net = IpNet::V4(Ipv4Net::new(address, prefix_length).ok()?);
     Some(Lease {
         address,
         setup: Setup { address: net, routes: routes(message), nameservers, mtu },
+        coordinators,
         // A server must name itself; one that does not is asked again at its own address.
         server: server(message).unwrap_or_else(|| message.siaddr()),
         length: times(message),
@@ -246,6 +254,19 @@ mod tests {
         assert_eq!((lease.server, lease.setup.address.prefix_len()), (Ipv4Addr::new(10, 0, 0, 1), 8));
         datagram.truncate(datagram.len() - 4);
         assert_eq!(Answer::parse(&datagram, MacAddr([0; 6]), 0), None, "cut short inside an option");
+    }
+
+    #[test]
+    fn a_server_names_the_coordinator() {
+        let url = "https://10.77.0.1:7443";
+        let mut datagram = vec![2, 1, 6, 0];
+        datagram.resize(236, 0);
+        datagram[16..20].copy_from_slice(&[10, 0, 0, 9]);
+        datagram.extend_from_slice(&[99, 130, 83, 99, 53, 1, 2, SZTP_REDIRECT, url.len().try_into().unwrap()]);
+        datagram.extend_from_slice(url.as_bytes());
+        let answer = Answer::parse(&datagram, MacAddr([0; 6]), 0);
+        let Some(Answer::Offer(lease)) = answer else { panic!("{answer:?}") };
+        assert_eq!(lease.coordinators, [url]);
     }
 
     #[test]

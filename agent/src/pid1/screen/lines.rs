@@ -41,7 +41,7 @@ pub(super) fn of(status: &Status, columns: usize) -> Vec<String> {
         // Red.
         add(label, if line.is_empty() { line } else { format!("\x1b[1;31m{line}\x1b[0m") });
     }
-    rows.push("-".repeat(columns));
+    rows.push(rule(" l: the log ---", columns));
     rows
 }
 
@@ -90,6 +90,21 @@ fn fit(text: &str, columns: usize) -> String {
     } else {
         clean().take(columns.saturating_sub(2)).chain("..".chars()).collect()
     }
+}
+
+/// The row below a page of the log.
+pub(super) fn pages(columns: usize) -> String {
+    rule(" b: back, f: forward, l: the status ---", columns)
+}
+
+/// A row of dashes that ends with the keys that do something.
+fn rule(keys: &str, columns: usize) -> String {
+    fit(&format!("{:-<1$}{keys}", "", columns.saturating_sub(keys.len())), columns)
+}
+
+/// A line of the log as rows of a screen.
+pub(super) fn rows(line: &str, columns: usize) -> Vec<String> {
+    wrapped(line.trim_end(), columns, usize::MAX)
 }
 
 /// At most so many lines; the last is cut.
@@ -165,7 +180,7 @@ mod tests {
                 "",
                 "last error   action 2 (write): Network: http://10.77.0.1/image: the connection",
                 "             was closed after 12 MB; check the server's log",
-                &"-".repeat(80),
+                &format!("{} l: the log ---", "-".repeat(65)),
             ]
         );
     }

@@ -26,6 +26,8 @@ pub struct Network {
     pub router: Option<Ipv4Addr>,
     /// Option 6.
     pub dns: Vec<Ipv4Addr>,
+    /// Option 143: the coordinator's address, `https://HOST:PORT`, for those who ask.
+    pub coordinator: String,
     /// How long an address is given for; at most `u32::MAX` seconds.
     pub lease: Duration,
 }
@@ -126,7 +128,7 @@ pub fn answer(
         MessageType::Request => on_request(request, client, pool, network, server, now),
         MessageType::Inform => {
             let mut reply = Reply::new(request, MessageType::Ack, server, destination(request, network, server));
-            add_network(&mut reply, network);
+            add_network(&mut reply, request, network);
             add_boot(&mut reply, request, server)?;
             Ok(reply)
         }
@@ -175,12 +177,15 @@ fn lease_reply(
     options.insert(DhcpOption::AddressLeaseTime(seconds));
     options.insert(DhcpOption::Renewal(seconds / 2));
     options.insert(DhcpOption::Rebinding(seconds / 8 * 7));
-    add_network(&mut reply, network);
+    add_network(&mut reply, request, network);
     add_boot(&mut reply, request, server)?;
     Ok(reply)
 }
 
-fn add_network(reply: &mut Reply, network: &Network) {
+fn add_network(reply: &mut Reply, request: &Request, network: &Network) {
+    if request.asks_coordinator {
+        reply.add_coordinator(&network.coordinator);
+    }
     let options = reply.message.opts_mut();
     options.insert(DhcpOption::SubnetMask(network.netmask));
     if let Some(router) = network.router {

@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 use dhcproto::v4::{HType, MessageType, Opcode, borrowed};
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, SZTP_REDIRECT};
 
 use super::Silence;
 
@@ -72,6 +72,8 @@ pub struct Request {
     pub client_id: Option<Vec<u8>>,
     /// Option 82, echoed to the relay as RFC 3046 asks.
     pub relay_info: Option<Vec<u8>>,
+    /// Option 55 asks for the coordinator's address.
+    pub asks_coordinator: bool,
 }
 
 impl Request {
@@ -99,12 +101,14 @@ impl Request {
         let (mut requested, mut server_id, mut architectures) = (None, None, Vec::new());
         let (mut vendor_class, mut user_class) = (Vec::new(), Vec::new());
         let (mut machine_id, mut client_id, mut relay_info) = (None, None, None);
+        let mut asks_coordinator = false;
         for option in packet.opts() {
             let data = option.data();
             match u8::from(option.code()) {
                 50 => requested = address(data),
                 53 => kind = data.first().map(|n| MessageType::from(*n)),
                 54 => server_id = address(data),
+                55 => asks_coordinator |= data.contains(&SZTP_REDIRECT),
                 60 => vendor_class = data.to_vec(),
                 61 => client_id = Some(data.to_vec()),
                 77 => user_class = data.to_vec(),
@@ -130,6 +134,7 @@ impl Request {
             machine_id,
             client_id,
             relay_info,
+            asks_coordinator,
         })
     }
 

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Encodable, Encoder};
+use landfall_api::{SZTP_REDIRECT, redirect_to};
 
 use super::Silence;
 use super::bootfile::{BootFile, BootServer};
@@ -101,6 +102,12 @@ impl Reply {
             insert_raw(&mut self.message, OptionCode::from(175), IPXE_NO_PROXY_DHCP.to_vec());
         }
         Ok(())
+    }
+
+    /// Adds the coordinator's address. One that does not fit an option is left out.
+    pub fn add_coordinator(&mut self, url: &str) {
+        let value = Some(redirect_to(url)).filter(|value| !value.is_empty());
+        value.into_iter().for_each(|value| insert_raw(&mut self.message, OptionCode::from(SZTP_REDIRECT), value));
     }
 
     /// The bytes to send, at least BOOTP's 300.

@@ -32,7 +32,8 @@ fn server() -> BootServer {
 fn subnet(third: u8, router: Option<Ipv4Addr>) -> Subnet {
     let (inside, netmask) = (Ipv4Addr::new(10, 77, third, 100), Ipv4Addr::new(255, 255, 255, 0));
     let range = AddressRange { first: inside, last: Ipv4Addr::new(10, 77, third, 199) };
-    let network = Network { inside, netmask, router, dns: vec![], lease: Duration::from_secs(3600) };
+    let coordinator = "https://10.77.0.1:7443".to_owned();
+    let network = Network { inside, netmask, router, dns: vec![], coordinator, lease: Duration::from_secs(3600) };
     Subnet { network, pool: Pool::new(range, vec![OWN]).unwrap().within(netmask, vec![OWN]) }
 }
 
@@ -266,6 +267,19 @@ fn all_boot_stages_of_a_machine_get_one_address() {
     }
     addresses.dedup();
     assert_eq!(addresses.len(), 1);
+}
+
+#[test]
+fn a_client_that_asks_learns_the_coordinators_address() {
+    for (asked, is_named) in [(&[1, 3, 143][..], true), (&[1, 3], false), (&[], false)] {
+        for kind in [MessageType::Discover, MessageType::Inform] {
+            let packet = Packet::new(kind).raw(55, asked).parse();
+            let reply = answer(&packet, Standing::Known, &mut subnets(), &(), &server(), 0).unwrap();
+            let value = raw(&reply, 143).unwrap_or_default();
+            let wanted = is_named.then(|| "https://10.77.0.1:7443".to_owned());
+            assert_eq!(landfall_api::redirected(&value), Vec::from_iter(wanted), "{asked:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! f, g, o: the coordinator, or the machine, dies in mid-write; the install completes.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
+use landfall_image::cpio::{Archive, Content};
 use landfall_lab::{
-    CoordinatorOptions, DiskBus, Extra, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, efi_order,
+    CoordinatorOptions, DiskBus, Extra, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, Qmp, efi_order,
     put_first, wait_event,
 };
-
 use serde_json::json;
 
 use super::Context;
+use super::own_initramfs::put_behind_boot_image;
 use super::paused::Paused;
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene, require_installed};
 
@@ -77,10 +79,33 @@ pub(super) async fn kernel_hung(context: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The screen says what the machine does, while the kernel's log scrolls below; Ctrl-Alt-Del restarts it in order.
+/// A person stops the agent by the kernel's freezer, in the rescue shell: nothing feeds the watchdog then.
+pub(super) async fn agent_hung(context: Context) -> anyhow::Result<()> {
+    let options = CoordinatorOptions { initramfs: with_rescue_shell(&context)?, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let builder = scene.ordinary("m1").firmware(Firmware::Bios).with(Extra::Watchdog).with(Extra::Screen);
+    let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
+    server.set([]).await?;
+    let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
+    let mut events = qmp.events();
+    open_rescue_shell((qmp, &copy), scene.limit(BOOT)).await?;
+    let freeze =
+        ["mount -t cgroup2 c /mnt", "mkdir /mnt/f", "echo 1 >/mnt/f/cgroup.procs", "echo 1 >/mnt/f/cgroup.freeze"];
+    for line in freeze {
+        qmp.type_line(line).await?;
+    }
+    let event = wait_event(&mut events, "WATCHDOG", scene.limit(BOOT)).await?;
+    ensure!(event["data"]["action"] == json!("reset"), "{event}");
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// The screen says what the machine does, while the kernel's log scrolls below; a key shows the log from its first line on, another
+/// terminal gives a shell, and Ctrl-Alt-Del restarts the machine in order.
 pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Result<()> {
     // What the serial port shows is there because the firmware names it.
-    let options = CoordinatorOptions { kernel_args: "console=tty0".into(), ..Scene::options(&context)? };
+    let initramfs = with_rescue_shell(&context)?;
+    let options = CoordinatorOptions { kernel_args: "console=tty0".into(), initramfs, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).with(Extra::Screen).with(Extra::NamedConsole);
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
@@ -96,18 +121,20 @@ pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Resul
             && rows[9..].iter().any(|row| row.contains("action 1 (write), attempt 1"))
     };
     let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
-    let mut rows = Vec::new();
-    let shown = async {
-        loop {
-            rows = qmp.screen(&copy).await?;
-            if (0..rows.len()).any(|at| shows(&rows[at..])) {
-                return anyhow::Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let shown = tokio::time::timeout(scene.limit(BOOT), shown).await;
-    shown.with_context(|| format!("the screen shows:\n{}", rows.join("\n")))??;
+    let limit = scene.limit(BOOT);
+    let status = |rows: &[String]| (0..rows.len()).any(|at| shows(&rows[at..]));
+    wait_screen((qmp, &copy), limit, status).await?;
+    // The card's own memory has not so many lines any more: they come from the kernel's log.
+    let first = |rows: &[String]| rows.iter().any(|row| row.starts_with("[    0.000000] Linux version "));
+    ensure!(!first(&qmp.screen(&copy).await?), "the first line of the log is on the screen before the key");
+    qmp.press(&["l"]).await?;
+    for _ in 0..100 {
+        qmp.press(&["b"]).await?;
+    }
+    wait_screen((qmp, &copy), limit, first).await?;
+    qmp.press(&["l"]).await?;
+    wait_screen((qmp, &copy), limit, status).await?;
+    open_rescue_shell((qmp, &copy), limit).await?;
     let mut events = qmp.events();
     qmp.press(&["ctrl", "alt", "delete"]).await?;
     let event = wait_event(&mut events, "RESET", scene.limit(BOOT)).await?;
@@ -116,6 +143,41 @@ pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Resul
     server.set([]).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)
+}
+
+/// The boot image with what `landfall-image initramfs --rescue-shell` would pack.
+fn with_rescue_shell(context: &Context) -> anyhow::Result<PathBuf> {
+    let mut archive = Archive::new();
+    archive.file("rescue/busybox", 0o755, Content::Path("/bin/busybox".into()))?;
+    put_behind_boot_image(context, &archive)
+}
+
+/// Opens the shell as a person would, who is root then.
+async fn open_rescue_shell((qmp, copy): (&mut Qmp, &Path), limit: Duration) -> anyhow::Result<()> {
+    qmp.press(&["alt", "f2"]).await?;
+    for (line, answer) in [("shell", "landfall rescue / #"), ("id -u >/dev/tty2", "0")] {
+        qmp.type_line(line).await?;
+        wait_screen((qmp, copy), limit, |rows| rows.iter().any(|row| row.trim_end() == answer)).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the screen shows what is wanted, `copy` being a file for the copy of its memory.
+async fn wait_screen(
+    (qmp, copy): (&mut Qmp, &Path), limit: Duration, wanted: impl Fn(&[String]) -> bool,
+) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    let shown = async {
+        loop {
+            rows = qmp.screen(copy).await?;
+            if wanted(&rows) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let shown = tokio::time::timeout(limit, shown).await;
+    shown.with_context(|| format!("the screen shows:\n{}", rows.join("\n")))?
 }
 
 pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {

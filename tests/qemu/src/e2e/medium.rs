@@ -1,5 +1,5 @@
 //! c: a machine without a document boots the agent from a CD or a USB stick, with no boot service but an address from DHCP. A rule
-//! approves it, and it is installed.
+//! over its facts approves it, and it is installed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,6 @@ use serde_json::json;
 
 use super::Context;
 use super::scene::{BOOT, BOOTED, Scene, command_line, require_installed};
-
-const FOUND: &str = "found";
 
 pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium) -> anyhow::Result<()> {
     let more = "discovery = true\n[discovery]\nsubnets = [\"10.77.0.0/24\"]\n".to_owned();
@@ -34,7 +32,15 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
         }
     };
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": success })).await?;
-    scene.apply("EnrolmentRule", "all", json!({ "name": FOUND, "approve": true, "template": "install" })).await?;
+    let mode = if firmware == Firmware::Uefi { "uefi" } else { "bios" };
+    let other = json!({ "firmware.mode": mode, "smbios.serial": "another" });
+    let own = json!({ "firmware.mode": mode, "memoryBytes": ">= 128MiB", "disks.transport": "virtio", "nics.driver": "virtio_net" });
+    for (rule, priority, when, name) in
+        [("other", 10, other, "other"), ("own", 0, own, "found-{{ facts.firmware.mode }}")]
+    {
+        let spec = json!({ "priority": priority, "when": when, "name": name, "approve": true, "template": "install" });
+        scene.apply("EnrolmentRule", rule, spec).await?;
+    }
 
     let medium = medium_of(&scene).await?;
     let builder = scene.ordinary("m1").firmware(firmware).medium(&medium, kind);
@@ -43,7 +49,8 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     let power_on = machine.power_on().await?;
     let begun = |m: &landfall_api::Machine| m.status.as_ref().is_some_and(|status| status.workflow.is_some());
     let api = scene.coordinator.api();
-    let found = api.wait_machine(FOUND, "the rule's workflow", scene.limit(BOOT), begun).await?;
+    let found = format!("found-{mode}");
+    let found = api.wait_machine(&found, "the rule's workflow", scene.limit(BOOT), begun).await?;
     let workflow = found.status.and_then(|status| status.workflow).context("a machine without a workflow")?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)?;
@@ -55,17 +62,24 @@ pub(super) async fn installs(context: Context, firmware: Firmware, kind: Medium)
     Ok(())
 }
 
-/// A described machine needs no approval: the agent of a medium asks for its token, and waits until there is work.
+/// A described machine needs no approval: the agent of a medium asks for its token, and waits until there is work. The medium has the
+/// coordinator's key alone: the DHCP server says where it is.
 pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
-    let medium = medium_of(&scene).await?;
+    let line = command_line(&scene).await?;
+    let (address, rest) = line.split_once(' ').context("the command line has one word")?;
+    ensure!(address == "landfall.coordinator=https://10.77.0.1:7443", "the command line begins with {address}");
+    let medium = medium_with(&scene, rest.to_owned()).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).medium(&medium, Medium::Cd);
     let mut machine = scene.described(builder).await?;
     let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
     let actions = json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]);
     scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await?;
     let power_on = machine.power_on().await?;
-    machine.wait_serial(power_on, "m1 has nothing to run", scene.limit(BOOT)).await?;
+    let named = "DHCP server 10.77.0.1 names the coordinator https://10.77.0.1:7443";
+    for said in [named, "m1 has nothing to run"] {
+        machine.wait_serial(power_on, said, scene.limit(BOOT)).await?;
+    }
     let workflow = scene.provision(&machine).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)
@@ -73,8 +87,12 @@ pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()>
 
 /// A boot medium of this coordinator.
 pub(super) async fn medium_of(scene: &Scene) -> anyhow::Result<PathBuf> {
+    medium_with(scene, command_line(scene).await?).await
+}
+
+async fn medium_with(scene: &Scene, line: String) -> anyhow::Result<PathBuf> {
     let medium = scene.context.dir.join("landfall.iso");
-    let (line, artefacts, file) = (command_line(scene).await?, scene.context.artefacts.clone(), medium.clone());
+    let (artefacts, file) = (scene.context.artefacts.clone(), medium.clone());
     let made = move || {
         let recipe = iso::Recipe {
             kernel: &artefacts.kernel,

@@ -177,6 +177,7 @@ const TESTS: &[Test] = tests! {
     "n" a_person_follows_and_learns_why_a_workflow_failed small followed::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "o" a_hanging_kernel_is_restarted_by_the_watchdog_and_installs full interrupted::kernel_hung;
+    "o" bios_a_hanging_agent_is_restarted_by_the_watchdog_and_installs full interrupted::agent_hung;
     "o" bios_the_screen_shows_the_write_and_the_keyboard_restarts_it full interrupted::restarted_at_the_keyboard;
     "o" bios_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Bios);
     "o" uefi_a_bmc_decides_when_a_machine_starts_and_from_where full |c| by_bmc::switches(c, Firmware::Uefi);

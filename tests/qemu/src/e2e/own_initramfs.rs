@@ -118,13 +118,10 @@ pub(super) async fn in_a_container(context: Context) -> anyhow::Result<()> {
 
 /// Installs by the boot image with an archive behind it, in which this is the first process; what the console shows.
 async fn by_script(context: Context, script: &str) -> anyhow::Result<(String, Machine, Workflow)> {
-    let initramfs = context.dir.join("initramfs");
-    let mut bytes = fs::read(&context.artefacts.initramfs)?;
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
     let mut archive = Archive::new();
     archive.file("own-init", 0o755, Content::Bytes(format!("{MOUNTS}{script}").into()))?;
     archive.file("bin/busybox", 0o755, Content::Path("/bin/busybox".into()))?;
-    fs::write(&initramfs, archive.write_to(bytes)?)?;
+    let initramfs = put_behind_boot_image(&context, &archive)?;
     let kernel_args = format!("{} rdinit=/own-init", landfall_lab::KERNEL_ARGS);
     let options = CoordinatorOptions { initramfs, kernel_args, ..Scene::options(&context)? };
     let scene = Scene::start_from(context, Network::create()?, options).await?;
@@ -138,6 +135,15 @@ async fn by_script(context: Context, script: &str) -> anyhow::Result<(String, Ma
     Ok((console, machine, workflow))
 }
 
+/// The boot image with an archive behind it.
+pub(super) fn put_behind_boot_image(context: &Context, archive: &Archive) -> anyhow::Result<PathBuf> {
+    let initramfs = context.dir.join("initramfs");
+    let mut bytes = fs::read(&context.artefacts.initramfs)?;
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    fs::write(&initramfs, archive.write_to(bytes)?)?;
+    Ok(initramfs)
+}
+
 /// Puts the agent behind an initramfs, in an archive that is not compressed.
 fn append(agent: &Path, initramfs: &Path) -> anyhow::Result<()> {
     let archive = initramfs.with_extension("cpio");
@@ -148,6 +154,7 @@ fn append(agent: &Path, initramfs: &Path) -> anyhow::Result<()> {
         modules: &BTreeSet::new(),
         stored: Stored::Plain,
         files: &[],
+        rescue_shell: None,
         firmware: None,
         level: None,
     };

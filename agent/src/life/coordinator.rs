@@ -1,0 +1,137 @@
+//! Which coordinator the agent serves: one that is named, or one that the DHCP server of a port names.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use landfall_api::Pin;
+use landfall_session::{Proxy, Target};
+use tokio::time::timeout;
+
+use crate::net::{Network, Ports};
+use crate::status::Board;
+
+/// How long to wait for a first answer before the log says what is missing.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Then DHCP is asked again so often: a person may have mended a server meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(120);
+
+/// How the agent knows its coordinator.
+pub(crate) enum Coordinator {
+    /// The kernel's command line, or that of the agent, names it.
+    Named(Target),
+    /// A DHCP server names it.
+    ByDhcp(ByDhcp),
+}
+
+/// Nothing proves what a DHCP server says, so what it names has to prove itself by a key.
+pub(crate) struct ByDhcp {
+    network: Network,
+    pins: Vec<Pin>,
+    proxy: Option<Proxy>,
+    /// How often one was chosen: of several each has its turn.
+    turn: AtomicUsize,
+    kept: Kept,
+}
+
+/// The coordinator that the agent has enrolled with, until the machine restarts: another one would not know what this one has begun.
+pub(crate) type Kept = Arc<OnceLock<Target>>;
+
+impl Coordinator {
+    /// The one to be tried now. Waits until one is known.
+    pub(super) async fn next(&self, board: &Board) -> Target {
+        match self {
+            Self::Named(target) => target.clone(),
+            Self::ByDhcp(by) => by.next(board).await,
+        }
+    }
+
+    /// The agent has enrolled with this one.
+    pub(super) fn keep(&self, target: &Target) {
+        if let Self::ByDhcp(by) = self {
+            by.kept.get_or_init(|| target.clone());
+        }
+    }
+}
+
+impl ByDhcp {
+    /// Of those that the servers of these ports name, one that proves itself by one of these keys, by way of this proxy.
+    pub(crate) const fn new(network: Network, pins: Vec<Pin>, proxy: Option<Proxy>, kept: Kept) -> Self {
+        Self { network, pins, proxy, turn: AtomicUsize::new(0), kept }
+    }
+
+    async fn next(&self, board: &Board) -> Target {
+        if let Some(kept) = self.kept.get() {
+            return kept.clone();
+        }
+        let mut ports = self.network.ports();
+        let mut wait = PATIENCE;
+        loop {
+            let (named, _) = self.named(&ports.borrow_and_update());
+            if let Some(target) = pick(named, self.turn.fetch_add(1, Ordering::Relaxed)) {
+                return target.with_proxy(self.proxy.clone());
+            }
+            board.change(|status| status.coordinator = "waiting for a DHCP server that names it".to_owned());
+            if timeout(wait, ports.wait_for(|ports| !self.named(ports).0.is_empty())).await.is_err() {
+                let (_, invalid) = self.named(&ports.borrow());
+                let why = match invalid.as_slice() {
+                    [] => "no DHCP server names a coordinator; the server that gives the address must name it, by option 143 \
+                        (https://HOST:7443), or the kernel command line, by landfall.coordinator"
+                        .to_owned(),
+                    some => format!("option 143 of DHCP is invalid: {}", some.join("; ")),
+                };
+                tracing::error!("{why}. DHCP is asked again every {} s", ASK_AGAIN.as_secs());
+                self.network.check_leases();
+                wait = ASK_AGAIN;
+            }
+        }
+    }
+
+    /// What the servers of the ports name, and what of that is no coordinator's address. First what each names first: one server must not push
+    /// the others out.
+    fn named(&self, ports: &Ports) -> (Vec<Target>, Vec<String>) {
+        let usable = || ports.values().filter(|port| port.carrier && port.addresses.v4.is_some());
+        let most = usable().map(|port| port.coordinators.len()).max().unwrap_or_default();
+        targets((0..most).flat_map(|at| usable().filter_map(move |port| port.coordinators.get(at))), &self.pins)
+    }
+}
+
+fn pick(mut named: Vec<Target>, turn: usize) -> Option<Target> {
+    let at = turn.checked_rem(named.len())?;
+    Some(named.swap_remove(at))
+}
+
+/// Each coordinator once, and what is wrong with the other addresses.
+fn targets<'a>(urls: impl Iterator<Item = &'a String>, pins: &[Pin]) -> (Vec<Target>, Vec<String>) {
+    let (mut found, mut invalid) = (Vec::new(), Vec::new());
+    for url in urls {
+        match Target::new(url, pins.to_vec()) {
+            Ok(target) if found.contains(&target) => {}
+            Ok(target) => found.push(target),
+            Err(e) => invalid.push(e.to_string()),
+        }
+    }
+    (found, invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_session::pin_of_spki;
+
+    use super::*;
+
+    #[test]
+    fn each_named_coordinator_has_its_turn() {
+        let pins = [pin_of_spki(b"ca")];
+        let turns = |urls: &[&str]| {
+            let urls: Vec<_> = urls.iter().map(|&url| url.to_owned()).collect();
+            let turn = |turn| pick(targets(urls.iter(), &pins).0, turn).map(|target| target.to_string());
+            (0..3).filter_map(turn).collect::<Vec<_>>()
+        };
+        let named = turns(&["https://a", "http://no", "https://b", "https://a"]);
+        assert_eq!(named, ["https://a:7443", "https://b:7443", "https://a:7443"]);
+        assert_eq!(turns(&["http://no"]), [""; 0]);
+        let (_, invalid) = targets(["10.77.0.1:7443".to_owned()].iter(), &pins);
+        assert!(invalid[0].contains("write https://host:port"), "{invalid:?}");
+    }
+}
