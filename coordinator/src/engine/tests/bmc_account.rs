@@ -12,14 +12,14 @@ const ADDRESS: &str = "192.0.2.9";
 
 /// A template whose list sets an account with these fields.
 fn listed(fields: &serde_json::Value) -> serde_json::Value {
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": {
-        "successOn": "reboot", "actions": [{"name": "bmc", "bmcAccount": fields}, {"name": "restart", "reboot": {}}]}})
+    let actions = json!([{"name": "bmc", "bmcAccount": fields}, {"name": "restart", "reboot": {}}]);
+    world::document("Template", "os", json!({"successOn": "reboot", "actions": actions}))
 }
 
 fn secret(name: &str, password: &str, more: serde_json::Value) -> serde_json::Value {
     let mut spec = more;
     spec["data"] = json!({"username": "landfall", "password": password});
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": name}, "spec": spec})
+    world::document("Secret", name, spec)
 }
 
 fn at_bmc(address: &str, credentials: &str) -> serde_json::Value {
@@ -99,8 +99,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_new_password_is_sealed_before_its_agent_gets_it() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, _clock, world) = described_on_disk().await;
     let mut sent = assigned(&world, json!({})).await;
     let account = sent.account.clone();
     let password = account.password.expose();
@@ -199,10 +198,8 @@ async fn secrets_of_others_are_neither_overwritten_nor_shown() {
         }
         let stored = world.store.documents().list(Kind::Secret).await.unwrap().0;
         world.apply(listed(&fields)).await.unwrap();
-        let run = world.provision(false).await.unwrap().metadata.name;
-        world.enroll(b"key").await.unwrap();
-        let _agent = world.connect(hello("b1", "D1", vec![])).await;
-        let problem = world.run(&run).await.status.unwrap().problem.unwrap();
+        let (name, _, _agent) = world.begins().await;
+        let problem = world.run(&name).await.status.unwrap().problem.unwrap();
         assert!(problem.code == code && problem.message.contains(expected) && !problem.hint.is_empty(), "{problem}");
         assert_eq!(world.store.documents().list(Kind::Secret).await.unwrap().0, stored);
     }

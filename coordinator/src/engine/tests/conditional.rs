@@ -21,10 +21,7 @@ fn list() -> serde_json::Value {
 async fn results_reach_the_next_agent_and_skips_the_history() {
     let world = World::new().await;
     world.apply(list()).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let conditions: Vec<_> = assignment.actions.iter().map(|a| a.when.as_ref().map(ToString::to_string)).collect();
     assert_eq!(conditions[2].as_deref(), Some("results.call.status == 201"));
@@ -48,7 +45,7 @@ async fn results_reach_the_next_agent_and_skips_the_history() {
     );
     agent.does(uid, 3, 2, ActionResult::Wait(landfall_api::WaitResult { waited_ms: 1000 })).await;
     agent.does(uid, 4, 1, ActionResult::Reboot).await;
-    let ended = world.run(&run.metadata.name).await;
+    let ended = world.run(&name).await;
     let status = ended.status.as_ref().unwrap();
     assert_eq!(status.phase, WorkflowPhase::Succeeded);
     assert!(status.actions[2].is_left_out() && status.actions[2].state == ActionState::Skipped);
@@ -58,13 +55,10 @@ async fn results_reach_the_next_agent_and_skips_the_history() {
 async fn an_unconditional_action_cannot_be_left_out() {
     let world = World::new().await;
     world.apply(list()).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     drop(agent.assigned());
     agent.report(uid, 0, 1, EventBody::Skipped).await.unwrap();
-    let problem = world.run(&run.metadata.name).await.status.clone().unwrap().problem.unwrap();
+    let problem = world.run(&name).await.status.clone().unwrap().problem.unwrap();
     assert_eq!(problem.code, ErrorCode::VersionSkew);
     assert!(problem.message.contains("left \"call\" out"), "{problem}");
 }
@@ -80,16 +74,13 @@ async fn a_begun_write_is_sent_without_its_condition() {
         {"name": "restart", "reboot": {}},
     ]);
     world.apply(tree).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    let enrolled = world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, uid, mut agent) = world.begins().await;
     assert!(agent.assigned().actions[1].when.is_some());
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let mut begun = receipt(agent.uid, uid, ReceiptState::Intent);
     drop(agent);
     // The answer was lost with the power, after the disk was begun. The next one may be another.
     world.later(60);
-    let mut begun = receipt(enrolled.machine_uid, uid, ReceiptState::Intent);
     begun.receipt.action_index = 1;
     let mut agent = world.connect(hello("b2", "D1", vec![begun])).await;
     let assignment = agent.assigned();

@@ -4,8 +4,7 @@ use super::{fleet::Computer, *};
 
 #[tokio::test]
 async fn a_confirmed_workflow_begins_and_forces_nothing() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, clock, world) = described_on_disk().await;
     let (mut blank, mut marked) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
     let mut runs = Vec::new();
     for computer in [&blank, &marked] {
@@ -42,8 +41,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
 
 #[tokio::test]
 async fn an_agent_that_waits_begins_with_the_confirmation() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, clock, world) = described_on_disk().await;
     let computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
     drop(world);

@@ -13,8 +13,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const TAKE_OVER: ConsoleRequest = ConsoleRequest { take_over: true, instead_of: None };
 
 fn secret(password: &str) -> serde_json::Value {
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "bmc"},
-        "spec": {"data": {"username": USERNAME, "password": password}, "bmcs": ["127.0.0.0/8", "http://127.0.0.0/8"]}})
+    let data = json!({"username": USERNAME, "password": password});
+    document("Secret", "bmc", json!({"data": data, "bmcs": ["127.0.0.0/8", "http://127.0.0.0/8"]}))
 }
 
 /// A world whose machine `m1` has a BMC at that address, and perhaps a console.

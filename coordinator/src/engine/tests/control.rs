@@ -14,9 +14,7 @@ async fn described(fields: serde_json::Value, actions: serde_json::Value) -> Wor
     let world = World::new().await;
     let mut spec = fields;
     spec["actions"] = actions;
-    let tree =
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": spec});
-    world.apply(tree).await.unwrap();
+    world.apply(document("Template", "os", spec)).await.unwrap();
     world
 }
 
@@ -83,14 +81,11 @@ async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
 async fn a_hold_shows_its_message_and_ends_with_a_resume() {
     let hold = json!({"name": "look", "hold": {"message": "check the cables"}});
     let world = described(json!({}), json!([hold, write()])).await;
-    let (run, uid) = begun(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
-    let held = world.run(&run.metadata.name).await;
+    let (name, _, mut agent) = world.under_way().await;
+    let held = world.run(&name).await;
     assert_eq!(condition(&held, "Progressing"), (ConditionStatus::False, "Holding".into()));
     assert_eq!(held.status.unwrap().word(), "Holding");
-    world.engine.requests().resume(&run.metadata.name, ann()).await.unwrap();
+    world.engine.requests().resume(&name, ann()).await.unwrap();
     assert!(
         matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: false, released }, .. }) if released == [0])
     );
@@ -99,8 +94,7 @@ async fn a_hold_shows_its_message_and_ends_with_a_resume() {
 #[tokio::test]
 async fn a_retried_system_phones_home_with_the_first_token() {
     let world = World::new().await;
-    let (run, uid) = begun(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let bearer = bearer_of(&assignment.actions[1]);
     let done = receipt(assignment.machine_uid, uid, ReceiptState::Done);
@@ -113,8 +107,8 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     while agent.received().is_some() {}
 
     // The agent is there still, and what it wrote since its hello counts as seen.
-    let retried = world.engine.requests().retry(&run.metadata.name, ann()).await.unwrap();
-    assert_eq!(retried.spec.retry_of.as_deref(), Some(run.metadata.name.as_str()));
+    let retried = world.engine.requests().retry(&name, ann()).await.unwrap();
+    assert_eq!(retried.spec.retry_of.as_deref(), Some(name.as_str()));
     assert!(retried.spec.authority.is_some());
     let again = agent.assigned();
     // Events of another run are counted anew.
@@ -124,13 +118,9 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     agent.does(retried.metadata.uid.unwrap(), 2, 1, ActionResult::Reboot).await;
     world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.run(&retried.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
-    assert_eq!(
-        world.run(&run.metadata.name).await.status.unwrap().phase,
-        WorkflowPhase::Failed,
-        "terminal is terminal"
-    );
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed, "terminal is terminal");
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
-    let late = world.engine.requests().retry(&run.metadata.name, ann()).await.unwrap_err();
+    let late = world.engine.requests().retry(&name, ann()).await.unwrap_err();
     assert_eq!(late.code, ErrorCode::Conflict, "the machine has had another run since");
 }
 
@@ -138,8 +128,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
 async fn on_failure_actions_keep_the_machine_busy() {
     let after = json!([{"name": "off", "powerOff": {}}]);
     let world = described(json!({"onFailure": after}), json!([write(), seed()])).await;
-    let (run, uid) = begun(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     assert_eq!(agent.assigned().actions.len(), 2, "it stands behind the list, and the list does not run on into it");
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let problem = Problem::new(ErrorCode::DiskInUse, "busy");
@@ -151,7 +140,7 @@ async fn on_failure_actions_keep_the_machine_busy() {
     assert!(after.actions[..2].iter().all(nothing), "it takes nothing of the failed list for a layout that is whole");
     assert_eq!(world.provision(false).await.unwrap_err().code, ErrorCode::MachineBusy);
     agent.does(uid, 2, 1, ActionResult::PowerOff).await;
-    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let status = world.run(&name).await.status.unwrap();
     assert_eq!((status.phase, status.problem.unwrap().code), (WorkflowPhase::Failed, ErrorCode::DiskInUse));
 }
 
@@ -178,12 +167,7 @@ async fn a_newer_agent_is_accepted_and_a_versionless_one_refused() {
     let world = World::new().await;
     begun(&world).await;
     let uid = world.machine().await.metadata.uid.unwrap();
-    let refused = world
-        .engine
-        .sessions()
-        .open_session(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }, ADDRESS.into())
-        .await
-        .unwrap_err();
+    let refused = world.open(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }).await.unwrap_err();
     assert_eq!((refused.problem.code, refused.retry_after), (ErrorCode::VersionSkew, None));
     assert!(refused.problem.hint.contains("boot image"), "{}", refused.problem);
     let mut agent = world.connect(Hello { protocol: 99, ..hello("b1", "D1", vec![]) }).await;
@@ -197,8 +181,7 @@ async fn each_branch_shows_its_progress_and_silence() {
             "writeImage": {"disk": {"serial": serial}, "image": {"url": "http://10.77.0.1/i", "digestWaived": true}}})
     };
     let world = described(json!({}), json!([branch("a", "D1"), branch("b", "D2")])).await;
-    let (run, uid) = begun(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     assert_eq!(agent.assigned().starts.len(), 2);
     for index in [0, 1] {
         agent.report(uid, index, 1, EventBody::Started).await.unwrap();
@@ -207,13 +190,13 @@ async fn each_branch_shows_its_progress_and_silence() {
         world.engine.telemetry().progress(agent.uid, of, progress);
     }
     world.engine.upkeep().tick().await.unwrap();
-    let shown = world.run(&run.metadata.name).await;
+    let shown = world.run(&name).await;
     let bytes = |n: usize| shown.status.as_ref().unwrap().actions[n].progress.as_ref().unwrap().raw_bytes;
     assert_eq!((bytes(0), bytes(1)), (7, 8));
     assert_eq!(condition(&shown, "Silent"), (ConditionStatus::False, "Heard".into()));
     world.later(60);
     world.engine.upkeep().tick().await.unwrap();
-    let shown = world.run(&run.metadata.name).await;
+    let shown = world.run(&name).await;
     assert_eq!(condition(&shown, "Silent"), (ConditionStatus::True, "NoHeartbeat".into()));
     assert_eq!(condition(&shown, "Slow").0, ConditionStatus::False, "of a silent one nothing is known");
 }

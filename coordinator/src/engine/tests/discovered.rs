@@ -6,6 +6,7 @@ use std::sync::{Arc, atomic::AtomicI64};
 
 use landfall_api::message::{EnrollRequest, Identity, Proof};
 use landfall_api::{DurationSpec, ErrorCode, Machine};
+use serde_json::json;
 
 use super::{super::*, world::*};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
@@ -71,9 +72,7 @@ async fn an_idle_unknown_machine_is_forgotten_unless_described() {
 #[tokio::test]
 async fn an_interrupted_start_by_a_rule_is_not_repeated() {
     let world = world().await.described().await;
-    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
-        "metadata": {"name": "all"}, "spec": {"template": "os"}});
-    world.apply(rule).await.unwrap();
+    world.apply(document("EnrolmentRule", "all", json!({"template": "os"}))).await.unwrap();
     asks(&world, 1).await.unwrap();
     let mut machine = discovered(&world, 1).await.unwrap();
     // As the crash left it: what stands for the run is stored before the run is.
@@ -94,9 +93,7 @@ async fn an_interrupted_start_by_a_rule_is_not_repeated() {
 #[tokio::test]
 async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
     let world = world().await.described().await;
-    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
-        "metadata": {"name": "all"}, "spec": {"template": "os"}});
-    world.apply(rule).await.unwrap();
+    world.apply(document("EnrolmentRule", "all", json!({"template": "os"}))).await.unwrap();
     asks(&world, 1).await.unwrap();
     let run = world
         .engine
@@ -124,9 +121,7 @@ fn claims_m1(key: u8, serial: &str) -> (EnrollRequest, Asker) {
 #[tokio::test]
 async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
     let world = World::new().await;
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, agent) = world.begins().await;
     let mut own = landfall_api::MachineFacts::default();
     own.smbios.serial = "own".into();
     world.engine.sessions().facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
@@ -193,9 +188,7 @@ async fn a_rule_ignores_machines_that_a_person_described() {
     for n in 1..=3 {
         asks(&world, n).await.unwrap();
     }
-    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
-        "metadata": {"name": "all"}, "spec": {"approve": true}});
-    world.apply(rule).await.unwrap();
+    world.apply(document("EnrolmentRule", "all", json!({"approve": true}))).await.unwrap();
     let mut described = machine("mac-525400000101", "52:54:00:00:01:01");
     described["spec"]["proof"] = "approval".into();
     world.apply(described).await.unwrap();
@@ -210,9 +203,7 @@ async fn a_rule_ignores_machines_that_a_person_described() {
 #[tokio::test]
 async fn a_rule_approved_computer_locks_no_described_one_out() {
     let world = world().await;
-    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
-        "metadata": {"name": "all"}, "spec": {"approve": true}});
-    world.apply(rule).await.unwrap();
+    world.apply(document("EnrolmentRule", "all", json!({"approve": true}))).await.unwrap();
     let asks = async |key: u8, mac: &str| {
         let identity = Identity { macs: vec![mac.parse().unwrap()], serial: "S1".into(), ..Identity::default() };
         let by = Asker { address: Some("10.77.0.66".parse().unwrap()), shown: None };

@@ -15,12 +15,6 @@ fn failed(message: &str, retryable: bool) -> EventBody {
     EventBody::Failed { problem, retryable }
 }
 
-async fn started(world: &World) -> (String, Uuid) {
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    (run.metadata.name.clone(), run.metadata.uid.unwrap())
-}
-
 async fn tail(world: &World, name: &str) -> Vec<String> {
     world.run(name).await.status.unwrap().actions[0].log_tail.clone()
 }
@@ -28,8 +22,7 @@ async fn tail(world: &World, name: &str) -> Vec<String> {
 #[tokio::test]
 async fn the_failed_attempts_last_lines_are_in_the_status() {
     let world = World::new().await;
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     agent.assigned();
     world.engine.telemetry().prepare_logs(uid).await.unwrap();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
@@ -60,10 +53,7 @@ async fn the_failed_attempts_last_lines_are_in_the_status() {
 #[tokio::test]
 async fn a_retry_keeps_the_failed_attempts_log_lines() {
     let world = World::new().await;
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, uid, agent) = world.under_way().await;
     // Nothing came over the log's own stream: what the agent sent along stands in.
     agent.report(uid, 0, 1, failed("first", true)).await.unwrap();
     assert_eq!(tail(&world, &name).await, ["info sent along"]);
@@ -77,11 +67,8 @@ async fn a_retry_keeps_the_failed_attempts_log_lines() {
 
 #[tokio::test]
 async fn no_secret_reaches_status_events_or_followers() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(AtomicI64::new(1_000_000));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (dir, clock, world) = described_on_disk().await;
+    let (name, uid, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     let secret = bearer.split_once('.').unwrap().1.to_owned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
@@ -111,13 +98,8 @@ async fn no_secret_reaches_status_events_or_followers() {
 
 #[tokio::test]
 async fn lines_outlive_the_process_where_an_attempt_failed() {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(AtomicI64::new(1_000_000));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (dir, clock, world) = described_on_disk().await;
+    let (name, uid, agent) = world.under_way().await;
     world.engine.telemetry().log(uid, line(1, "last words"));
     agent.report(uid, 0, 1, failed("wrong", false)).await.unwrap();
     drop(agent);
@@ -129,10 +111,7 @@ async fn lines_outlive_the_process_where_an_attempt_failed() {
 #[tokio::test]
 async fn progress_never_waits_and_only_the_newest_is_shown() {
     let world = World::new().await;
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, uid, agent) = world.under_way().await;
     // Whether it is slow or silent is written down once, at the first look.
     world.engine.upkeep().tick().await.unwrap();
     // The holder of the machine's lock is not waited for.
@@ -153,16 +132,12 @@ async fn progress_never_waits_and_only_the_newest_is_shown() {
 #[tokio::test]
 async fn a_workflows_secrets_never_appear_in_its_log() {
     let world = World::new().await;
-    let secret = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "db"},
-        "spec": {"data": {"pw": "hunter2-hunter2"}, "machines": ["m1"]}});
-    world.apply(secret).await.unwrap();
+    let spec = json!({"data": {"pw": "hunter2-hunter2"}, "machines": ["m1"]});
+    world.apply(document("Secret", "db", spec)).await.unwrap();
     let mut template = template("http://10.77.0.1:7480/images/os.zst");
     template["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "{{ secrets.db.pw }}"});
     world.apply(template).await.unwrap();
-    let (name, uid) = started(&world).await;
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, uid, agent) = world.under_way().await;
     world.engine.telemetry().log(uid, line(1, "user-data: hunter2-hunter2"));
     agent.report(uid, 0, 1, failed("cannot write hunter2-hunter2", false)).await.unwrap();
     let shown = serde_json::to_string(&world.run(&name).await).unwrap();

@@ -56,17 +56,8 @@ impl Session {
         })
     }
 
-    pub(super) async fn report(&mut self, world: &World, run: Uuid, (index, attempt): (u32, u32), body: EventBody) {
-        let seq = self.seq.entry((index, attempt)).or_default();
-        *seq += 1;
-        let record = EventRecord {
-            workflow_uid: run,
-            action_index: index,
-            attempt,
-            seq: *seq,
-            time: Timestamp::UNIX_EPOCH,
-            body,
-        };
+    pub(super) async fn report(&mut self, world: &World, run: Uuid, of: (u32, u32), body: EventBody) {
+        let record = record(run, of, next(&mut self.seq, of), body);
         world.engine.sessions().agent_events(self.uid, self.opened.epoch, vec![record]).await.unwrap();
     }
 
@@ -86,6 +77,14 @@ impl Computer {
         };
         world.apply(computer.document()).await.unwrap();
         computer
+    }
+
+    /// A described one that netbooted into a workflow of `os`: it, the workflow's name and id, and the agent's session.
+    pub(super) async fn begins(world: &World) -> (Self, String, Uuid, Session) {
+        let mut computer = Self::described(world, 1).await;
+        let run = computer.provision(world, false).await.unwrap().metadata;
+        let session = computer.netboot(world).await.unwrap();
+        (computer, run.name, run.uid.unwrap(), session)
     }
 
     pub(super) fn document(&self) -> serde_json::Value {
@@ -132,7 +131,7 @@ impl Computer {
 
     pub(super) async fn connect(&self, world: &World, hello: Hello) -> Session {
         let uid = self.machine(world).await.metadata.uid.unwrap();
-        let opened = world.engine.sessions().open_session(uid, hello, ADDRESS.into()).await.unwrap();
+        let opened = world.open(uid, hello).await.unwrap();
         Session { uid, opened, seq: BTreeMap::new() }
     }
 

@@ -2,10 +2,6 @@
 
 use super::{fleet::Computer, *};
 
-fn record(run: Uuid, (action_index, attempt): (u32, u32), seq: u64, body: EventBody) -> EventRecord {
-    EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body }
-}
-
 /// What is the same in two worlds: neither uids nor times nor revisions.
 fn visible(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
     let status = workflow.status.clone().unwrap();
@@ -21,10 +17,7 @@ async fn batched_events_equal_single_events_in_one_write() {
     let mut seen = Vec::new();
     for together in [false, true] {
         let world = World::new().await;
-        let mut computer = Computer::described(&world, 1).await;
-        let run = computer.provision(&world, false).await.unwrap();
-        let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-        let mut session = computer.netboot(&world).await.unwrap();
+        let (computer, name, uid, mut session) = Computer::begins(&world).await;
         let assignment = session.assigned().unwrap();
         let mark = |state| computer.mark(&world, &assignment, 0, state);
         let batch = vec![
@@ -53,12 +46,9 @@ async fn batched_events_equal_single_events_in_one_write() {
 #[tokio::test]
 async fn progress_and_stop_in_one_batch_release_the_machine() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, name, uid, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
-    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
     let leased = async || computer.machine(&world).await.status.unwrap().session.unwrap().leased;
     assert!(leased().await, "it may still act");
     let stopped = Problem::new(ErrorCode::Cancelled, "ordered to stop");

@@ -8,9 +8,7 @@ use super::*;
 /// A template that tests, and nothing else.
 async fn tests(world: &World, actions: serde_json::Value) {
     let spec = json!({"successOn": "reboot", "actions": actions});
-    let template =
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": spec});
-    world.apply(template).await.unwrap();
+    world.apply(document("Template", "os", spec)).await.unwrap();
 }
 
 fn report(test: HealthTestKind, disk: Option<&str>, fault: Option<&str>) -> HealthReport {

@@ -16,7 +16,6 @@ async fn change(world: &World, computer: &Computer, field: &str, value: serde_js
 #[tokio::test]
 async fn a_delete_of_a_version_leaves_a_newer_document() {
     let world = World::new().await;
-    let document = |kind: &str, name: &str, spec: serde_json::Value| json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     world.apply(document("Secret", "s1", json!({"machines": ["m1"], "data": {"pw": "hunter2"}}))).await.unwrap();
     world.apply(document("EnrolmentRule", "r1", json!({"approve": true}))).await.unwrap();
     let run = world.provision(false).await.unwrap().metadata.name;
@@ -205,9 +204,7 @@ async fn a_disk_that_any_workflow_wiped_carries_no_receipt() {
     let mut computer = Computer::described(&world, 1).await;
     computer.install(&world).await;
     let spec = json!({"successOn": "reboot", "actions": [{"name": "erase", "wipe": {}}, {"name": "go", "reboot": {}}]});
-    let erase =
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": spec});
-    world.apply(erase).await.unwrap();
+    world.apply(document("Template", "os", spec)).await.unwrap();
     computer.provision(&world, false).await.unwrap();
     computer.run(&world, Until::Intent).await;
     assert_eq!(computer.machine(&world).await.status.unwrap().receipts, computer.receipts, "it began");
@@ -288,9 +285,7 @@ async fn a_rule_installs_a_machine_only_once() {
 #[tokio::test]
 async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap().metadata.name;
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (mut computer, run, _, mut session) = Computer::begins(&world).await;
     let assignment = session.assigned().unwrap();
     computer.work(&world, &mut session, &assignment, Until::Intent).await;
     let marked = world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
@@ -304,7 +299,7 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     // Its certificate opens no session any more, and nothing of it changes.
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let other = Hello { running: None, boot_id: "other".into(), ..computer.hello() };
-    let refused = world.engine.sessions().open_session(uid, other, ADDRESS.into()).await.unwrap_err();
+    let refused = world.open(uid, other).await.unwrap_err();
     assert!(refused.problem.code == ErrorCode::Revoked && refused.retry_after.is_none());
     assert_eq!(world.apply(computer.document()).await.map(|(_, outcome)| outcome).unwrap(), ApplyOutcome::Unchanged);
     assert_eq!(change(&world, &computer, "maintenance", json!(true)).await.unwrap_err().code, ErrorCode::Conflict);
@@ -314,10 +309,7 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     assert!(world.store.machine(&computer.name).await.unwrap().is_some());
     world.engine.sessions().fence_acknowledged(uid, session.opened.epoch).await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_none());
-    assert_eq!(
-        world.engine.sessions().open_session(uid, computer.hello(), ADDRESS.into()).await.unwrap_err().problem.code,
-        ErrorCode::NotFound
-    );
+    assert_eq!(world.open(uid, computer.hello()).await.unwrap_err().problem.code, ErrorCode::NotFound);
     // The same address may be described anew, as another machine.
     world.apply(computer.document()).await.unwrap();
     assert_ne!(computer.machine(&world).await.metadata.uid.unwrap(), uid);
@@ -325,11 +317,8 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
 
 #[tokio::test]
 async fn a_deleted_machine_is_removed_when_its_lease_ends() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let mut computer = Computer::described(&world, 1).await;
-    computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (dir, clock, world) = described_on_disk().await;
+    let (computer, _, _, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     // Its heartbeats renew nothing.
@@ -363,33 +352,28 @@ async fn an_idle_machine_is_detached_at_once() {
 #[tokio::test]
 async fn a_stopping_agent_keeps_its_lease_until_it_has_stopped() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, name, uid, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
-    let uid = run.metadata.uid.unwrap();
     session.report(&world, uid, (0, 1), EventBody::Started).await;
-    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
     let another = || Hello {
         boot_id: "another".into(),
         disks: vec![DiskId { serial: "X".into(), size_bytes: 1, ..DiskId::default() }],
         ..computer.hello()
     };
     world.later(60);
-    let refused = world.engine.sessions().open_session(session.uid, another(), ADDRESS.into()).await.unwrap_err();
+    let refused = world.open(session.uid, another()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity, "the first may still be writing");
     let stopped = EventBody::Failed { problem: Problem::new(ErrorCode::Cancelled, "stopped"), retryable: false };
     session.report(&world, uid, (0, 1), stopped).await;
     world.later(60);
-    world.engine.sessions().open_session(session.uid, another(), ADDRESS.into()).await.unwrap();
+    world.open(session.uid, another()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_reapplied_machine_survives_the_deletion_of_the_old_one() {
     let (faulty, world) = super::faulty::faulty_world().await;
-    let mut computer = super::fleet::Computer::described(&world, 1).await;
-    computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, _, _, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     let anew = computer.document();

@@ -5,21 +5,10 @@ use std::path::Path;
 use super::{faulty::faulty_world, *};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
 
-/// A workflow whose agent reported the start of its write.
-async fn under_way(world: &World) -> (String, Uuid, Agent<'_>) {
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    let uid = run.metadata.uid.unwrap();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
-    (run.metadata.name, uid, agent)
-}
-
 #[tokio::test]
 async fn an_outage_longer_than_a_deadline_fails_no_run() {
     let world = World::new().await;
-    let (name, uid, agent) = under_way(&world).await;
+    let (name, uid, agent) = world.under_way().await;
     agent.does(uid, 0, 1, written(receipt(agent.uid, uid, ReceiptState::Done))).await;
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
@@ -39,7 +28,7 @@ async fn an_outage_longer_than_a_deadline_fails_no_run() {
 #[tokio::test]
 async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
     let world = World::new().await;
-    let (name, ..) = under_way(&world).await;
+    let (name, ..) = world.under_way().await;
     let before = world.run(&name).await.status.unwrap().deadline.unwrap();
     let years = jiff::SignedDuration::from_hours(10 * 365 * 24);
     world.set_clock(-years.as_secs());
@@ -51,7 +40,7 @@ async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
 #[tokio::test]
 async fn a_clock_set_back_during_a_restart_moves_deadlines_too() {
     let world = World::new().await;
-    let (name, ..) = under_way(&world).await;
+    let (name, ..) = world.under_way().await;
     let before = world.run(&name).await.status.unwrap().deadline.unwrap();
     let (store, clock) = (world.store.clone(), world.clock.clone());
     drop(world);
@@ -64,7 +53,7 @@ async fn a_clock_set_back_during_a_restart_moves_deadlines_too() {
 #[tokio::test]
 async fn an_end_that_reached_one_document_reaches_the_other() {
     let (faulty, world) = faulty_world().await;
-    let (name, uid, agent) = under_way(&world).await;
+    let (name, uid, agent) = world.under_way().await;
     let begun = receipt(agent.uid, uid, ReceiptState::Intent);
     let problem = Problem::new(ErrorCode::BadFormat, "no image");
     faulty.refuse(|document| document.kind() == Kind::Machine);
@@ -85,7 +74,7 @@ async fn an_end_that_reached_one_document_reaches_the_other() {
 #[tokio::test]
 async fn the_next_workflow_knows_of_a_commit_after_a_cancel() {
     let world = World::new().await;
-    let (name, uid, agent) = under_way(&world).await;
+    let (name, uid, agent) = world.under_way().await;
     world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
@@ -113,14 +102,12 @@ async fn only_a_person_clears_a_stolen_token() {
 #[tokio::test]
 async fn a_phone_home_proves_the_write_whose_report_was_lost() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
-    agent.report(run.metadata.uid.unwrap(), 0, 1, EventBody::Started).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     // The coordinator is away while the agent commits, seeds and restarts.
     world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
-    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "it is installed");
 }
 
@@ -131,14 +118,12 @@ async fn an_early_phone_home_is_asked_to_come_again() {
     let actions = os["spec"]["actions"].as_array_mut().unwrap();
     actions.insert(2, json!({"name": "run", "exec": {"command": ["true"]}}));
     world.apply(os).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, _, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     let refused = world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::MachineBusy);
     assert!(refused.message.contains("\"run\""), "{refused}");
-    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let status = world.run(&name).await.status.unwrap();
     assert_eq!(status.phase, WorkflowPhase::Running);
     assert_eq!(world.condition("Provisioned").await.unwrap().0, ConditionStatus::False);
     let progressing = status.conditions.iter().find(|c| c.kind == landfall_api::ConditionType::Progressing).unwrap();
@@ -150,7 +135,7 @@ async fn an_epoch_beyond_reason_locks_no_agent_out() {
     let world = World::new().await;
     let uid = world.machine().await.metadata.uid.unwrap();
     let mad = Hello { last_epoch: u64::MAX - 1, ..hello("b1", "D1", vec![]) };
-    let refused = world.engine.sessions().open_session(uid, mad, ADDRESS.into()).await.unwrap_err();
+    let refused = world.open(uid, mad).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
     assert_eq!(world.connect(hello("b2", "D1", vec![])).await.opened.epoch, 1);
 }
@@ -202,7 +187,7 @@ async fn a_discovered_computer_contradicts_no_described_machine() {
 #[tokio::test]
 async fn a_result_of_another_kind_proves_no_write() {
     let world = World::new().await;
-    let (name, uid, agent) = under_way(&world).await;
+    let (name, uid, agent) = world.under_way().await;
     let body = EventBody::Finished { result: ActionResult::Reboot };
     agent.report(uid, 0, 1, body).await.unwrap();
     let status = world.run(&name).await.status.unwrap();
@@ -262,8 +247,7 @@ async fn a_renewal_is_for_the_same_computer() {
 
 #[tokio::test]
 async fn no_older_receipt_comes_back_by_a_crash() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, clock, world) = described_on_disk().await;
     let old = receipt(world.machine().await.metadata.uid.unwrap(), Uuid::from_u128(9), ReceiptState::Done);
     let run = world.provision(true).await.unwrap();
     world.enroll(b"key").await.unwrap();
@@ -295,9 +279,8 @@ fn copy_of(from: &Path, to: &Path) {
 
 #[tokio::test]
 async fn receipts_survive_a_crash_before_they_are_written() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let (name, uid, agent) = under_way(&world).await;
+    let (dir, clock, world) = described_on_disk().await;
+    let (name, uid, agent) = world.under_way().await;
     let [begun, done] = [ReceiptState::Intent, ReceiptState::Done].map(|state| receipt(agent.uid, uid, state));
     for receipt in [begun, done.clone()] {
         agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt }).await.unwrap();

@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::message::{
-    ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLevel,
-    LogLine, PhoneHomeReport, Proof, ToAgent, WriteImageResult,
+    ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, Hello, Identity, LogLevel, LogLine,
+    PhoneHomeReport, Proof, ToAgent, WriteImageResult,
 };
 use landfall_api::{
     ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine,
@@ -88,21 +88,16 @@ async fn a_whole_install_ends_provisioned() {
 #[tokio::test]
 async fn a_power_cut_before_the_ack_installs_nothing_again() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    let enrolled = world.enroll(b"key").await.unwrap();
-    let mut first = world.connect(hello("b1", "D1", vec![])).await;
-    first.assigned();
-    first.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, uid, first) = world.under_way().await;
+    let done = receipt(first.uid, uid, ReceiptState::Done);
     drop(first);
     world.later(60);
     assert!(matches!(world.boot().await, Decision::RunAgent { .. }));
-    let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
     let mut second = world.connect(hello("b2", "D1", vec![done])).await;
     assert_eq!(second.assigned().start_index, 1);
     second.does(uid, 1, 1, seeded()).await;
     second.does(uid, 2, 1, ActionResult::Reboot).await;
-    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let status = world.run(&name).await.status.unwrap();
     assert_eq!((status.phase, status.actions[0].attempt), (WorkflowPhase::Rebooting, 1));
 }
 
@@ -136,18 +131,12 @@ async fn a_second_computer_with_one_identity_is_refused() {
     world.enroll(b"key-2").await.unwrap();
     let mut first = world.connect(hello("b1", "D1", vec![])).await;
     first.assigned();
-    let refused = world
-        .engine
-        .sessions()
-        .open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into())
-        .await
-        .unwrap_err();
+    let refused = world.open(first.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity);
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "until the first one's lease is over");
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TwoComputers".into()));
     // Not even the same disks help while the first is heard.
-    let clone =
-        world.engine.sessions().open_session(first.uid, hello("b3", "D1", vec![]), ADDRESS.into()).await.unwrap_err();
+    let clone = world.open(first.uid, hello("b3", "D1", vec![])).await.unwrap_err();
     assert!(clone.retry_after.unwrap() <= Duration::from_secs(15));
     first.does(uid, 0, 1, written(receipt(enrolled.machine_uid, uid, ReceiptState::Done))).await;
     first.does(uid, 1, 1, seeded()).await;
@@ -158,15 +147,11 @@ async fn a_second_computer_with_one_identity_is_refused() {
 #[tokio::test]
 async fn only_an_expired_lease_gives_way() {
     let world = World::new().await;
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let first = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, first) = world.begins().await;
     world.later(500);
     world.engine.sessions().heartbeat(first.uid, first.opened.epoch, vitals(1)).await.unwrap();
     world.later(500);
-    assert!(
-        world.engine.sessions().open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.is_err()
-    );
+    assert!(world.open(first.uid, hello("b2", "OTHER", vec![])).await.is_err());
     world.later(101);
     let mut second = world.connect(hello("b2", "OTHER", vec![])).await;
     assert_eq!(second.assigned().start_attempt, 2);
@@ -190,34 +175,21 @@ async fn a_token_belongs_to_its_first_key_and_expires() {
 
 #[tokio::test]
 async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (dir, clock, world) = described_on_disk().await;
+    let (name, uid, agent) = world.under_way().await;
     let machine_uid = agent.uid;
     // The crash came between the log and the status: the log is ahead.
     let done = receipt(machine_uid, uid, ReceiptState::Done);
     let body = EventBody::Finished { result: written(done.clone()) };
-    let ahead =
-        EventRecord { workflow_uid: uid, action_index: 0, attempt: 1, seq: 2, time: Timestamp::UNIX_EPOCH, body };
-    world.store.events().append(vec![ahead]).await.unwrap();
+    world.store.events().append(vec![record(uid, (0, 1), 2, body)]).await.unwrap();
     drop(agent);
     drop(world);
 
     let world = sqlite_world(dir.path(), &clock).await;
-    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let status = world.run(&name).await.status.unwrap();
     assert_eq!(status.actions[0].state, ActionState::Succeeded, "replayed from the log");
     // Another computer must wait: the first may still be acting on its lease.
-    let other = world
-        .engine
-        .sessions()
-        .open_session(machine_uid, hello("b9", "OTHER", vec![]), ADDRESS.into())
-        .await
-        .unwrap_err();
+    let other = world.open(machine_uid, hello("b9", "OTHER", vec![])).await.unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)));
     // The agent itself comes back at once, still at work on the next action, and goes on.
     let running = Some(ActionRef { workflow_uid: uid, action_index: 1, attempt: 1 });
@@ -227,23 +199,16 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     assert!(agent.opened.epoch > 1);
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
-    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
 }
 
 #[tokio::test]
 async fn a_write_that_is_replayed_without_a_receipt_is_known() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let uid = world.provision(false).await.unwrap().metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (dir, clock, world) = described_on_disk().await;
+    let (_, uid, agent) = world.under_way().await;
     let ActionResult::WriteImage(done) = written(receipt(agent.uid, uid, ReceiptState::Done)) else { panic!() };
     let body = EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, ..done }) };
-    let ahead =
-        EventRecord { workflow_uid: uid, action_index: 0, attempt: 1, seq: 2, time: Timestamp::UNIX_EPOCH, body };
-    world.store.events().append(vec![ahead]).await.unwrap();
+    world.store.events().append(vec![record(uid, (0, 1), 2, body)]).await.unwrap();
     drop(agent);
     drop(world);
     let world = sqlite_world(dir.path(), &clock).await;
@@ -253,12 +218,7 @@ async fn a_write_that_is_replayed_without_a_receipt_is_known() {
 #[tokio::test]
 async fn an_agent_between_two_actions_settles_before_instructions() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut first = world.connect(hello("b1", "D1", vec![])).await;
-    first.assigned();
-    first.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (_, uid, first) = world.under_way().await;
     let back = Hello { last_epoch: first.opened.epoch, ..hello("b1", "D1", vec![]) };
     let mut again = world.connect(back.clone()).await;
     assert!(again.received().is_none(), "nothing is ordered yet");
@@ -300,28 +260,23 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
 #[tokio::test]
 async fn a_late_phone_home_counts_after_a_cancel() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, _, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
-    world.engine.requests().cancel(&run.metadata.name, person.clone()).await.unwrap();
+    world.engine.requests().cancel(&name, person.clone()).await.unwrap();
     assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
-    let twice = world.engine.requests().cancel(&run.metadata.name, person).await.unwrap_err();
+    let twice = world.engine.requests().cancel(&name, person).await.unwrap_err();
     assert_eq!(twice.code, ErrorCode::WorkflowEnded);
     assert_eq!(world.phase().await, MachinePhase::Failed);
     world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
-    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Cancelled);
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Cancelled);
 }
 
 #[tokio::test]
 async fn the_tick_finds_missing_phone_homes_and_silent_agents() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let uid = run.metadata.uid.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, agent) = world.begins().await;
     world.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(40 << 20)).await.unwrap();
     assert_eq!(world.machine().await.status.unwrap().agent_peak_rss_bytes, Some(40 << 20), "noted at once");
     world.later(20);
@@ -332,7 +287,7 @@ async fn the_tick_finds_missing_phone_homes_and_silent_agents() {
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
     world.later(901);
     world.engine.upkeep().tick().await.unwrap();
-    let status = world.run(&run.metadata.name).await.status.unwrap();
+    let status = world.run(&name).await.status.unwrap();
     assert_eq!((status.phase, status.problem.unwrap().code), (WorkflowPhase::Failed, ErrorCode::NoPhoneHome));
     assert_eq!(world.phase().await, MachinePhase::Failed);
 }
@@ -389,15 +344,9 @@ async fn an_event_of_another_machines_run_changes_nothing() {
     let other = world.store.machine("m2").await.unwrap().unwrap().metadata.uid.unwrap();
     let mut hello = hello("b2", "D2", vec![]);
     hello.identity.macs = vec!["52:54:00:00:00:02".parse().unwrap()];
-    let opened = world.engine.sessions().open_session(other, hello, ADDRESS.into()).await.unwrap();
-    let record = EventRecord {
-        workflow_uid: run.metadata.uid.unwrap(),
-        action_index: 0,
-        attempt: 1,
-        seq: 1,
-        time: Timestamp::UNIX_EPOCH,
-        body: EventBody::Failed { problem: Problem::new(ErrorCode::Internal, "a lie"), retryable: false },
-    };
+    let opened = world.open(other, hello).await.unwrap();
+    let lie = EventBody::Failed { problem: Problem::new(ErrorCode::Internal, "a lie"), retryable: false };
+    let record = record(run.metadata.uid.unwrap(), (0, 1), 1, lie);
     world.engine.sessions().agent_events(other, opened.epoch, vec![record]).await.unwrap();
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Pending);
 }

@@ -4,10 +4,6 @@ use super::faulty::faulty_world;
 use super::fleet::{Computer, Until};
 use super::*;
 
-fn record(run: Uuid, seq: u64, body: EventBody) -> EventRecord {
-    EventRecord { workflow_uid: run, action_index: 0, attempt: 1, seq, time: Timestamp::UNIX_EPOCH, body }
-}
-
 fn disk_of_that_name(bytes: usize) -> DiskReceipt {
     let mut found = receipt(Uuid::nil(), Uuid::nil(), ReceiptState::Intent);
     found.disk.serial = "s".repeat(bytes);
@@ -16,8 +12,7 @@ fn disk_of_that_name(bytes: usize) -> DiskReceipt {
 
 #[tokio::test]
 async fn an_oversized_report_affects_only_its_own_workflow() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, clock, world) = described_on_disk().await;
     let mut fleet = Vec::new();
     for number in 0..3 {
         let mut computer = Computer::described(&world, number).await;
@@ -41,7 +36,7 @@ async fn an_oversized_report_affects_only_its_own_workflow() {
     let mut marked = disk_of_that_name(2 << 20);
     marked.receipt.workflow_uid = huge;
     let marked = EventBody::ReceiptWritten { receipt: marked };
-    world.store.events().append(vec![record(long, 2, failed), record(huge, 2, marked)]).await.unwrap();
+    world.store.events().append(vec![record(long, (0, 1), 2, failed), record(huge, (0, 1), 2, marked)]).await.unwrap();
     drop(world);
 
     let world = sqlite_world(dir.path(), &clock).await;
@@ -63,12 +58,7 @@ async fn an_oversized_report_affects_only_its_own_workflow() {
 #[tokio::test]
 async fn an_oversized_report_is_shortened_while_its_agent_works() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, uid, agent) = world.under_way().await;
     let mut problem = Problem::new(ErrorCode::DeviceIo, "the disk is gone");
     problem.last_log_lines = vec!["\u{1}".repeat(4096); 100];
     agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();

@@ -8,9 +8,7 @@ use super::*;
 async fn pool(world: &World, spec: serde_json::Value) -> Pool {
     let mut whole = json!({"template": "os", "matchLabels": {"rack": "r7"}});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    let document =
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "web"}, "spec": whole});
-    let (Document::Pool(pool), _) = world.apply(document).await.unwrap() else { panic!() };
+    let (Document::Pool(pool), _) = world.apply(document("Pool", "web", whole)).await.unwrap() else { panic!() };
     pool.into_inner()
 }
 
@@ -130,9 +128,8 @@ async fn a_person_takes_a_machine_out_before_installing_it() {
 async fn a_file_alone_has_no_installed_machine_wiped() {
     let (world, mut computers) = rack(1).await;
     let document = |template: &str| {
-        Document::from_value(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "web"},
-            "spec": {"replicas": 1, "template": template, "matchLabels": {"rack": "r7"}}}))
-        .unwrap()
+        let spec = json!({"replicas": 1, "template": template, "matchLabels": {"rack": "r7"}});
+        Document::from_value(document("Pool", "web", spec)).unwrap()
     };
     let mut other = world.store.template("os").await.unwrap().unwrap().into_inner();
     (other.metadata.name, other.metadata.resource_version) = ("other".into(), 0);
@@ -186,9 +183,7 @@ async fn a_pool_without_its_template_claims_nothing() {
     assert_eq!(members(&world, &computers).await, [""; 0]);
     let bad = json!({"replicas": 100_001, "template": "os", "maxUnavailable": 0, "when": {"memory": "> 1"},
         "release": {"fallback": ["zero"]}});
-    let document =
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "x"}, "spec": bad});
-    let problem = world.apply(document).await.unwrap_err().to_string();
+    let problem = world.apply(document("Pool", "x", bad)).await.unwrap_err().to_string();
     for field in ["replicas", "maxUnavailable", "when.memory", "release.fallback"] {
         assert!(problem.contains(field), "{field}: {problem}");
     }

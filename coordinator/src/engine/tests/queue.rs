@@ -7,6 +7,17 @@ async fn world(limit: usize) -> World {
     World::over_with(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), limit).await.described().await
 }
 
+/// So many computers, each asked for an install, and the names of the workflows.
+async fn asked(world: &World, count: u8) -> (Vec<Computer>, Vec<String>) {
+    let (mut fleet, mut runs) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let computer = Computer::described(world, number).await;
+        runs.push(computer.provision(world, false).await.unwrap().metadata.name);
+        fleet.push(computer);
+    }
+    (fleet, runs)
+}
+
 async fn admitted(world: &World, run: &str) -> (ConditionStatus, String, String) {
     let status = world.run(run).await.status.unwrap();
     let found = status.conditions.into_iter().find(|c| c.kind == "Admitted").unwrap();
@@ -30,13 +41,7 @@ async fn assigned_soon(session: &mut Session) -> Assignment {
 #[tokio::test]
 async fn installs_begin_in_the_order_of_their_requests() {
     let world = world(1).await;
-    let mut fleet = Vec::new();
-    let mut runs = Vec::new();
-    for number in 0..3 {
-        let computer = Computer::described(&world, number).await;
-        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
-        fleet.push(computer);
-    }
+    let (mut fleet, runs) = asked(&world, 3).await;
     let (_, reason, message) = admitted(&world, &runs[2]).await;
     assert!(reason == "Queued" && message.starts_with("place 2 in the queue"), "{message}");
     assert_eq!(world.run(&runs[2]).await.status.unwrap().phase, WorkflowPhase::Pending);
@@ -63,13 +68,7 @@ async fn installs_begin_in_the_order_of_their_requests() {
 #[tokio::test]
 async fn a_cancelled_or_disconnected_workflow_leaves_the_queue() {
     let world = world(1).await;
-    let mut fleet = Vec::new();
-    let mut runs = Vec::new();
-    for number in 0..4 {
-        let computer = Computer::described(&world, number).await;
-        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
-        fleet.push(computer);
-    }
+    let (mut fleet, runs) = asked(&world, 4).await;
     let mut sessions = Vec::new();
     for computer in &mut fleet {
         sessions.push(computer.netboot(&world).await.unwrap());
@@ -92,14 +91,8 @@ async fn a_cancelled_or_disconnected_workflow_leaves_the_queue() {
 async fn the_queue_outlives_a_restart_in_its_order() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
     let world = World::over_with(Store::open(dir.path()).unwrap(), clock.clone(), 1).await.described().await;
-    let mut fleet = Vec::new();
-    let mut runs = Vec::new();
     // All asked for within one second: their names and times give no order.
-    for number in 0..4 {
-        let computer = Computer::described(&world, number).await;
-        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
-        fleet.push(computer);
-    }
+    let (mut fleet, runs) = asked(&world, 4).await;
     let mut session = fleet[0].netboot(&world).await.unwrap();
     session.assigned().unwrap();
     drop((session, world));

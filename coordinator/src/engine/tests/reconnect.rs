@@ -5,10 +5,7 @@ use super::{fleet::Computer, *};
 #[tokio::test]
 async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap().metadata;
-    let (name, run) = (run.name, run.uid.unwrap());
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, name, run, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     session.report(&world, run, (0, 1), EventBody::Started).await;
     world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
@@ -22,7 +19,7 @@ async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
         "it is to stop"
     );
     let other = Hello { boot_id: "other".into(), disks: vec![disk("OTHER")], ..computer.hello() };
-    let refused = world.engine.sessions().open_session(session.uid, other, ADDRESS.into()).await.unwrap_err();
+    let refused = world.open(session.uid, other).await.unwrap_err();
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "it may still be writing");
     world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");
@@ -34,18 +31,16 @@ async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
 #[tokio::test]
 async fn reports_of_an_older_workflow_do_not_settle_the_newest() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let old = computer.provision(&world, false).await.unwrap().metadata;
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, old, old_uid, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
-    session.report(&world, old.uid.unwrap(), (0, 1), EventBody::Started).await;
-    world.engine.requests().cancel(&old.name, world.ann(false)).await.unwrap();
+    session.report(&world, old_uid, (0, 1), EventBody::Started).await;
+    world.engine.requests().cancel(&old, world.ann(false)).await.unwrap();
     let new = computer.provision(&world, false).await.unwrap().metadata;
     session.assigned().unwrap();
     let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
-    session.report(&world, old.uid.unwrap(), (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
+    session.report(&world, old_uid, (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
     assert!(session.received().is_empty(), "nothing is known of its newest run yet");
     world.engine.upkeep().steps().settle(session.uid, session.opened.epoch).await.unwrap();
     assert_eq!(session.assigned().expect("it had nothing to say").workflow_uid, new.uid.unwrap());
@@ -54,10 +49,7 @@ async fn reports_of_an_older_workflow_do_not_settle_the_newest() {
 #[tokio::test]
 async fn after_a_restart_an_ended_workflow_gets_no_lease() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap().metadata;
-    let (name, run) = (run.name, run.uid.unwrap());
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, name, run, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     session.report(&world, run, (0, 1), EventBody::Started).await;
     world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();

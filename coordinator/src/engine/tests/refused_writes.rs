@@ -67,9 +67,7 @@ async fn an_agent_that_missed_its_assignment_is_disconnected() {
 #[tokio::test]
 async fn an_agent_that_did_not_settle_is_cut_off() {
     let (faulty, world) = faulty_world().await;
-    let mut computer = Computer::described(&world, 1).await;
-    computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, _, _, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
     let mut session = computer.connect(&world, back).await;
@@ -83,9 +81,7 @@ async fn an_agent_that_did_not_settle_is_cut_off() {
 #[tokio::test]
 async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
     let (faulty, world) = faulty_world().await;
-    let mut computer = Computer::described(&world, 1).await;
-    computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, _, _, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     faulty.refuse(is_machine);
     world.later(60);

@@ -100,8 +100,8 @@ async fn a_rendering_waits_for_its_turn_but_not_for_ever() {
 async fn a_run_pins_the_included_list_of_its_moment() {
     let world = World::new().await;
     let fragment = |message: &str| {
-        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "base"},
-            "spec": {"fragment": true, "actions": [{"name": "ask", "hold": {"message": message}}]}})
+        let actions = json!([{"name": "ask", "hold": {"message": message}}]);
+        document("Template", "base", json!({"fragment": true, "actions": actions}))
     };
     let mut main = template("http://10.77.0.1:7480/images/os.zst");
     main["spec"]["actions"][1] = json!({"name": "inner", "include": {"template": "base"}});
@@ -135,9 +135,7 @@ fn facts_at(second: u32, serial: &str) -> MachineFacts {
 #[tokio::test]
 async fn a_request_starts_only_what_the_person_saw() {
     let world = World::new().await;
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, agent) = world.begins().await;
     let report = async |facts| world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts).await.unwrap();
     let previewed = async || {
         let asked = PreviewRequest { template: Some("os".into()), ..PreviewRequest::default() };
@@ -165,9 +163,7 @@ async fn a_request_starts_only_what_the_person_saw() {
 #[tokio::test]
 async fn a_port_keeps_the_neighbour_that_was_heard_last() {
     let world = World::new().await;
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, agent) = world.begins().await;
     for (heard, kept) in [(json!({ "chassis": "sw1", "port": "7" }), Some("7")), (json!(null), Some("7"))] {
         let nic = json!({ "name": "eth0", "mac": "52:54:00:00:00:01", "carrier": true, "neighbour": heard });
         let facts = MachineFacts { nics: vec![serde_json::from_value(nic).unwrap()], ..facts_at(1, "D1") };
@@ -180,9 +176,7 @@ async fn a_port_keeps_the_neighbour_that_was_heard_last() {
 #[tokio::test]
 async fn a_machine_keeps_the_newest_changes_of_its_hardware() {
     let world = World::new().await;
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, agent) = world.begins().await;
     let changes = async || world.machine().await.status.unwrap().fact_changes;
     for second in 1..3 {
         world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts_at(second, "D1")).await.unwrap();
@@ -203,16 +197,13 @@ async fn an_idle_agent_checks_the_list_of_a_dry_run() {
     let world = World::new().await;
     let away = dry(&world, false).await.unwrap().machine_check;
     assert_eq!(away, Some(MachineCheck::NotMade("no agent of the machine is connected".into())));
-    let secret = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "my-db"},
-        "spec": {"machines": ["m1"], "data": {"pw": "hunter2"}}});
-    world.apply(secret).await.unwrap();
+    let spec = json!({"machines": ["m1"], "data": {"pw": "hunter2"}});
+    world.apply(document("Secret", "my-db", spec)).await.unwrap();
     let mut with_secret = template("http://10.77.0.1:7480/images/os.zst");
     with_secret["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "{{ secrets.my-db.pw }}"});
     world.apply(with_secret).await.unwrap();
-    let run = world.provision(false).await.unwrap().metadata.name;
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    let (name, _, mut agent) = world.begins().await;
+    world.engine.requests().cancel(&name, world.ann(false)).await.unwrap();
     while agent.received().is_some() {}
     let refused = Problem::new(ErrorCode::NoDiskMatches, "no disk matches");
     let repeats = |secret: &str| {

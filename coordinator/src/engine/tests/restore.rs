@@ -271,9 +271,7 @@ async fn a_commit_during_a_short_outage_is_accepted() {
 #[tokio::test]
 async fn an_agent_with_an_unknown_epoch_is_held() {
     let world = World::new().await;
-    let mut computer = Computer::described(&world, 1).await;
-    computer.provision(&world, false).await.unwrap();
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (computer, _, _, mut session) = Computer::begins(&world).await;
     session.assigned().unwrap();
     let again = Hello { last_epoch: 41, ..computer.hello() };
     let mut session = computer.connect(&world, again).await;
@@ -283,7 +281,7 @@ async fn an_agent_with_an_unknown_epoch_is_held() {
     assert_eq!((status, reason.as_str()), (ConditionStatus::True, "EpochNeverGiven"));
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let nonsense = Hello { last_epoch: u64::MAX, ..computer.hello() };
-    let refused = world.engine.sessions().open_session(uid, nonsense, ADDRESS.into()).await.unwrap_err();
+    let refused = world.open(uid, nonsense).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
 }
 
@@ -293,10 +291,7 @@ async fn an_agent_marks_an_older_copy_of_the_store() {
     let memory = Arc::new(MemoryStore::default());
     let store = Store::new(memory.clone(), memory.clone(), memory.clone());
     let world = World::over_with(store, clock.clone(), 2).await.described().await;
-    let mut computer = Computer::described(&world, 1).await;
-    let run = computer.provision(&world, false).await.unwrap().metadata;
-    let (name, run) = (run.name, run.uid.unwrap());
-    let mut session = computer.netboot(&world).await.unwrap();
+    let (mut computer, name, run, mut session) = Computer::begins(&world).await;
     let assignment = session.assigned().unwrap();
     let bearer = bearer_of(&assignment.actions[1]);
     session.report(&world, run, (0, 1), EventBody::Started).await;

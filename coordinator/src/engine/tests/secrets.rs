@@ -8,7 +8,7 @@ use super::*;
 fn secret(data: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
     let mut spec = more;
     spec["data"] = data;
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "my-db"}, "spec": spec})
+    document("Secret", "my-db", spec)
 }
 
 fn template_with_secret() -> serde_json::Value {
@@ -60,9 +60,7 @@ async fn a_scripts_secret_reaches_the_seed_and_no_document() {
     let script = "#!/bin/sh\necho '{{ secrets.my-db.pw }}'\n";
     tree["spec"]["actions"][1]["cloudInit"] = json!({"userData": script, "vendorData": script});
     world.apply(tree).await.unwrap();
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let seed = seed_of(&assignment.actions[1]);
     let whole = format!("#!/bin/sh\necho '{VALUE}'\n");
@@ -87,9 +85,7 @@ async fn an_ignition_config_gets_its_secret_as_json() {
         "passwd": {"users": [{"name": "core", "passwordHash": "{{ secrets.my-db.pw }}"}]},
     }}});
     world.apply(tree).await.unwrap();
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let ActionKind::Ignition(sent) = &assignment.actions[1].kind else { panic!("a config") };
     let config: serde_json::Value = serde_json::from_str(sent.config.expose()).unwrap();
@@ -128,9 +124,7 @@ async fn a_programs_secret_is_marked_in_its_environment() {
     let env = json!({"MODE": "fast", "TOKEN": "{{ secrets.my-db.pw }}"});
     tree["spec"]["actions"][1] = json!({"name": "register", "exec": {"command": ["register"], "env": env}});
     world.apply(tree).await.unwrap();
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let ActionKind::Exec(sent) = &assignment.actions[1].kind else { panic!("a program") };
     let seen: Vec<_> = sent.variables.iter().map(|v| (v.name.as_str(), v.value.expose(), v.secret)).collect();
@@ -147,14 +141,11 @@ async fn a_calls_secret_is_kept_out_of_its_result() {
     let call = json!({"name": "say", "http": {"url": "https://h/x", "headers": headers, "result": "text"}});
     tree["spec"]["actions"].as_array_mut().unwrap().insert(0, call);
     world.apply(tree).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, uid, mut agent) = world.begins().await;
     let assignment = agent.assigned();
     let ActionKind::Http(sent) = &assignment.actions[0].kind else { panic!("a call") };
     assert_eq!((sent.headers[0].1.expose(), sent.secret), (format!("Bearer {VALUE}").as_str(), true));
     assert!(!format!("{assignment:?} {sent:?}").contains(VALUE));
-    let uid = run.metadata.uid.unwrap();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     // The server repeats what it was sent; what was kept ends in the middle of the secret.
     let body = format!("you sent {VALUE}, {}{}", "x".repeat(900), &VALUE[..10]);
@@ -230,10 +221,7 @@ async fn a_secret_in_an_agents_reports_is_removed() {
     let mut tree = template_with_secret();
     tree["spec"]["actions"][1]["cloudInit"]["userData"]["key"] = json!("{{ secrets.my-db.key }}");
     world.apply(tree).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     agent.assigned();
     let mut problem = Problem::new(ErrorCode::Timeout, format!("the script said pw={VALUE}!")).hint(VALUE);
     problem.causes = vec!["c2VjcmV0bGluZQ==".into()];
@@ -283,10 +271,7 @@ async fn a_missing_secret_fails_the_workflow_at_assignment() {
 #[tokio::test]
 async fn a_workflows_token_never_appears_in_its_log() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let problem = Problem::new(ErrorCode::Timeout, format!("cannot post with {bearer}"));

@@ -7,10 +7,7 @@ async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicI64::new(10_000_000));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
-    let run = world.provision(false).await.unwrap();
-    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-    let enrolled = world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
 
@@ -18,7 +15,7 @@ async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent, a moment after it spoke");
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Running);
-    let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
+    let done = receipt(agent.uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
@@ -48,15 +45,8 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
     for n in 0..3 {
         let run = world.provision(false).await.unwrap();
         let uid = run.metadata.uid.unwrap();
-        let record = |seq| EventRecord {
-            workflow_uid: uid,
-            action_index: 0,
-            attempt: 1,
-            seq,
-            time: Timestamp::UNIX_EPOCH,
-            body: EventBody::Started,
-        };
-        world.store.events().append(vec![record(1), record(2)]).await.unwrap();
+        let records = [1, 2].map(|seq| record(uid, (0, 1), seq, EventBody::Started));
+        world.store.events().append(records.to_vec()).await.unwrap();
         if n < 2 {
             world.engine.requests().cancel(&run.metadata.name, authority()).await.unwrap();
         }
@@ -64,15 +54,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
     }
     // Of a workflow that is not known: a crash came between its document's end and its events'.
     let orphan = Uuid::new_v4();
-    let record = EventRecord {
-        workflow_uid: orphan,
-        action_index: 0,
-        attempt: 1,
-        seq: 1,
-        time: Timestamp::UNIX_EPOCH,
-        body: EventBody::Started,
-    };
-    world.store.events().append(vec![record]).await.unwrap();
+    world.store.events().append(vec![record(orphan, (0, 1), 1, EventBody::Started)]).await.unwrap();
     let left = async || {
         let mut left = Vec::new();
         for uid in runs.iter().chain([&orphan]) {
@@ -91,12 +73,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
 #[tokio::test]
 async fn a_clock_set_forward_by_a_day_fails_no_workflow() {
     let world = World::new().await;
-    let run = world.provision(false).await.unwrap();
-    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    agent.assigned();
-    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let (name, _, agent) = world.under_way().await;
     let before = world.run(&name).await.status.unwrap();
     let day = jiff::SignedDuration::from_hours(24);
     world.set_clock(24 * 3600);
@@ -107,12 +84,7 @@ async fn a_clock_set_forward_by_a_day_fails_no_workflow() {
     let later = |at: Option<Timestamp>| at.map(|at| at + day);
     assert_eq!((after.deadline, after.end_by), (later(before.deadline), later(before.end_by)));
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent for no time");
-    let other = world
-        .engine
-        .sessions()
-        .open_session(agent.uid, hello("b2", "OTHER", vec![]), ADDRESS.into())
-        .await
-        .unwrap_err();
+    let other = world.open(agent.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)), "its lease is what it was");
     world.later(24 * 3600);
     world.engine.upkeep().tick().await.unwrap();

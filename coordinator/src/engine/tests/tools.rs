@@ -53,25 +53,20 @@ async fn an_agent_is_sent_the_layer_that_is_served_then() {
 async fn a_list_that_needs_no_layer_names_none() {
     let world = World::new().await;
     serves(&world, Some(layer(7)));
-    world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (_, _, mut agent) = world.begins().await;
     assert_eq!(agent.assigned().tools, None);
 }
 
 /// A run of `write`, `app` (unpack) and `off`, with that list for its failure, on a machine whose agent has been sent it.
-async fn begun(world: &World, on_failure: serde_json::Value) -> (Workflow, Uuid, Agent<'_>) {
+async fn begun(world: &World, on_failure: serde_json::Value) -> (String, Uuid, Agent<'_>) {
     serves(world, Some(layer(7)));
     let mut tree = with_unpack();
     tree["spec"]["actions"][2] = json!({"name": "off", "powerOff": {}});
     tree["spec"]["onFailure"] = on_failure;
     world.apply(tree).await.unwrap();
-    let run = world.provision(false).await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let (name, uid, mut agent) = world.begins().await;
     assert_eq!(agent.assigned().tools, Some(layer(7)));
-    let uid = run.metadata.uid.unwrap();
-    (run, uid, agent)
+    (name, uid, agent)
 }
 
 async fn writes(agent: &Agent<'_>, run: Uuid) {
@@ -101,14 +96,14 @@ async fn the_list_for_a_failure_needs_no_layer() {
 #[tokio::test]
 async fn a_retry_needs_the_layer_only_for_what_is_left() {
     let world = World::new().await;
-    let (run, uid, mut agent) = begun(&world, json!([])).await;
+    let (name, uid, mut agent) = begun(&world, json!([])).await;
     writes(&agent, uid).await;
     let unpacked = landfall_api::UnpackResult { root_device: "vda1".into(), entries: 1, bytes: 1 };
     agent.does(uid, 1, 1, ActionResult::Unpack(unpacked)).await;
     fails(&agent, uid, 2).await;
     while agent.received().is_some() {}
     serves(&world, None);
-    let retried = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap();
+    let retried = world.engine.requests().retry(&name, world.ann(false)).await.unwrap();
     let again = agent.assigned();
     assert_eq!((again.workflow_uid, again.start_index), (retried.metadata.uid.unwrap(), 2));
     assert_eq!(again.tools, None);
@@ -117,15 +112,15 @@ async fn a_retry_needs_the_layer_only_for_what_is_left() {
 #[tokio::test]
 async fn a_retry_that_needs_a_missing_layer_is_refused() {
     let world = World::new().await;
-    let (run, uid, mut agent) = begun(&world, json!([])).await;
+    let (name, uid, mut agent) = begun(&world, json!([])).await;
     writes(&agent, uid).await;
     fails(&agent, uid, 1).await;
     while agent.received().is_some() {}
     serves(&world, None);
-    let refused = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap_err();
+    let refused = world.engine.requests().retry(&name, world.ann(false)).await.unwrap_err();
     assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::NoToolsLayer, "app.unpack"), "{refused}");
     serves(&world, Some(layer(8)));
-    world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().retry(&name, world.ann(false)).await.unwrap();
 }
 
 #[tokio::test]

@@ -9,8 +9,7 @@ fn change(dir: &std::path::Path, sql: &str) {
 
 #[tokio::test]
 async fn unreadable_documents_cost_nothing_of_what_belongs_to_them() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
-    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (dir, clock, world) = described_on_disk().await;
     let (mut asked, mut begun) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
     let pending = asked.provision(&world, false).await.unwrap().metadata;
     let running = begun.provision(&world, false).await.unwrap().metadata;

@@ -195,11 +195,37 @@ impl World {
         }
     }
 
+    /// A workflow of `os` begins on `m1`: its name, its id, and the agent that came for it.
+    pub(super) async fn begins(&self) -> (String, Uuid, Agent<'_>) {
+        let run = self.provision(false).await.unwrap().metadata;
+        self.enroll(b"key").await.unwrap();
+        (run.name, run.uid.unwrap(), self.connect(hello("b1", "D1", vec![])).await)
+    }
+
+    /// The same, and the agent has reported the start of its write.
+    pub(super) async fn under_way(&self) -> (String, Uuid, Agent<'_>) {
+        let (name, uid, mut agent) = self.begins().await;
+        agent.assigned();
+        agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+        (name, uid, agent)
+    }
+
+    pub(super) async fn open(&self, uid: Uuid, hello: Hello) -> Result<Opened, landfall_machine::Refusal> {
+        self.engine.sessions().open_session(uid, hello, ADDRESS.into()).await
+    }
+
     pub(super) async fn connect(&self, hello: Hello) -> Agent<'_> {
         let uid = self.machine().await.metadata.uid.unwrap();
-        let opened = self.engine.sessions().open_session(uid, hello, ADDRESS.into()).await.unwrap();
+        let opened = self.open(uid, hello).await.unwrap();
         Agent { world: self, uid, opened, seq: Mutex::default() }
     }
+}
+
+/// The number of the next event of an action's attempt.
+pub(super) fn next(seq: &mut BTreeMap<(u32, u32), u64>, of: (u32, u32)) -> u64 {
+    let seq = seq.entry(of).or_default();
+    *seq += 1;
+    *seq
 }
 
 /// An agent by hand.
@@ -225,13 +251,8 @@ impl Agent<'_> {
     pub(super) async fn report(
         &self, run: Uuid, action_index: u32, attempt: u32, body: EventBody,
     ) -> Result<(), Problem> {
-        let seq = {
-            let mut numbers = self.seq.lock().unwrap();
-            let seq = numbers.entry((action_index, attempt)).or_default();
-            *seq += 1;
-            *seq
-        };
-        let record = EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
+        let of = (action_index, attempt);
+        let record = record(run, of, next(&mut self.seq.lock().unwrap(), of), body);
         self.world.engine.sessions().agent_events(self.uid, self.opened.epoch, vec![record]).await
     }
 
@@ -241,17 +262,28 @@ impl Agent<'_> {
     }
 }
 
+pub(super) fn record(run: Uuid, (action_index, attempt): (u32, u32), seq: u64, body: EventBody) -> EventRecord {
+    EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body }
+}
+
+pub(super) fn document(kind: &str, name: &str, spec: serde_json::Value) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
 pub(super) fn machine(name: &str, mac: &str) -> serde_json::Value {
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-        "spec": {"identity": {"macs": [mac]}}})
+    document("Machine", name, json!({"identity": {"macs": [mac]}}))
 }
 
 pub(super) fn template(url: &str) -> serde_json::Value {
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": {"actions": [
-        {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
-        {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
-        {"name": "restart", "reboot": {}},
-    ]}})
+    document(
+        "Template",
+        "os",
+        json!({"actions": [
+            {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
+            {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
+            {"name": "restart", "reboot": {}},
+        ]}),
+    )
 }
 
 pub(super) fn identity() -> Identity {
@@ -338,4 +370,11 @@ pub(super) fn bearer_of(action: &AssignedAction) -> String {
 
 pub(super) async fn sqlite_world(dir: &Path, clock: &Arc<AtomicI64>) -> World {
     World::over(Store::open(dir).unwrap(), clock.clone()).await
+}
+
+/// A described world whose store is in that directory.
+pub(super) async fn described_on_disk() -> (tempfile::TempDir, Arc<AtomicI64>, World) {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    (dir, clock, world)
 }
