@@ -1,27 +1,13 @@
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use jiff::Timestamp;
-use landfall_api::{DurationSpec, Problem};
+use landfall_api::DurationSpec;
 use tokio::sync::watch as channel;
 
 use super::*;
-use crate::config::Config;
-use crate::engine::{Engine, Settings, SourceChecker};
-use crate::pki::Pki;
-use landfall_store::Store;
+use crate::operator::tests::{Api, api};
 
 /// Generous: a loaded machine must not fail a test.
 const LIMIT: Duration = Duration::from_secs(60);
-
-struct AllThere;
-
-#[async_trait]
-impl SourceChecker for AllThere {
-    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
-        Ok(())
-    }
-}
 
 struct World {
     coordinator: Arc<Coordinator>,
@@ -30,21 +16,8 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        // Already installed by another test is fine.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let dir = tempfile::tempdir().unwrap();
+        let Api { coordinator, dir, .. } = api().await;
         fs::create_dir(dir.path().join("m")).unwrap();
-        let text = format!(
-            "data_dir = {:?}\nadvertise = \"127.0.0.1\"\n[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\n",
-            dir.path()
-        );
-        let config = Config::parse(Path::new("c"), &text).unwrap();
-        let store = Store::memory();
-        let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());
-        let clock = Arc::new(Timestamp::now);
-        let settings = Settings::from_config(&config, Default::default());
-        let engine = Engine::start(store.clone(), settings, clock, pki.clone(), Arc::new(AllThere)).await.unwrap();
-        let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
         Self { coordinator, dir }
     }
     fn reconciler(&self) -> Reconciler {

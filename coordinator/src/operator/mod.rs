@@ -23,7 +23,7 @@ mod problem;
 mod routes;
 mod runs;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unix;
 mod watch;
 

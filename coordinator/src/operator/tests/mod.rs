@@ -38,13 +38,13 @@ impl SourceChecker for AllThere {
     }
 }
 
-pub(super) struct Api {
+pub(crate) struct Api {
     router: Router,
-    pub(super) coordinator: Arc<Coordinator>,
-    _dir: tempfile::TempDir,
+    pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) dir: tempfile::TempDir,
 }
 
-pub(super) async fn api() -> Api {
+pub(crate) async fn api() -> Api {
     api_with(Arc::new(AllThere)).await
 }
 
@@ -60,7 +60,7 @@ async fn api_with(sources: Arc<dyn SourceChecker>) -> Api {
     let settings = Settings::from_config(&config, Default::default());
     let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), sources).await.unwrap();
     let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
-    Api { router: router(coordinator.clone()), coordinator, _dir: dir }
+    Api { router: router(coordinator.clone()), coordinator, dir }
 }
 
 fn with_role(name: &str, role: Role) -> Peer {
@@ -75,14 +75,9 @@ pub(super) fn admin() -> Peer {
 impl Api {
     async fn send(&self, peer: Option<Peer>, method: Method, path: &str, body: Body) -> (StatusCode, String) {
         let mut request = Request::builder().method(method).uri(path).body(body).unwrap();
-        request.extensions_mut().extend(
-            peer.map(|peer| {
-                let mut extensions = axum::http::Extensions::new();
-                extensions.insert(peer);
-                extensions
-            })
-            .unwrap_or_default(),
-        );
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         let response = self.router.clone().oneshot(request).await.unwrap();
         let status = response.status();
         let bytes = tokio::time::timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();

@@ -11,6 +11,24 @@ async fn relabel(api: &Api, name: &str, mac: &str, labels: Value) {
     assert_eq!(status, StatusCode::OK, "{answer}");
 }
 
+async fn watch(api: &Api, path: String) -> Body {
+    let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
+    request.extensions_mut().insert(admin());
+    api.router.clone().oneshot(request).await.unwrap().into_body()
+}
+
+/// Exactly these changes, of documents with these names, come next.
+async fn assert_reports(mut body: Body, wanted: &[(&str, &str)]) {
+    let mut seen = String::new();
+    while seen.lines().count() < wanted.len() {
+        let frame = tokio::time::timeout(LIMIT, body.frame()).await.unwrap().unwrap().unwrap();
+        seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let found = lines.iter().map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()));
+    assert_eq!(found.collect::<Vec<_>>(), wanted);
+}
+
 #[tokio::test]
 async fn a_watch_reports_every_change_or_410() {
     let api = api().await;
@@ -21,20 +39,8 @@ async fn a_watch_reports_every_change_or_410() {
     api.post("/apply", &machine("node-2", "52:54:00:00:00:02")).await;
     api.coordinator.engine.documents().delete(landfall_api::Kind::Machine, "node-1", "ann").await.unwrap();
     let path = format!("{API_PATH}/machines?watch=true&resourceVersion={revision}");
-    let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
-    request.extensions_mut().insert(admin());
-    let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
-    let mut seen = String::new();
-    while seen.lines().count() < 3 {
-        let frame = tokio::time::timeout(LIMIT, body.frame()).await.unwrap().unwrap().unwrap();
-        seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
-    }
-    let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let found: Vec<_> = lines
-        .iter()
-        .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
-        .collect();
-    assert_eq!(found, [("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]);
+    let body = watch(&api, path).await;
+    assert_reports(body, &[("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]).await;
     let (status, problem) = api.get("/machines?watch=true&resourceVersion=999999").await;
     assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!(ErrorCode::Expired)), "{problem}");
 }
@@ -76,9 +82,7 @@ async fn a_watch_by_labels_reports_entering_and_leaving_documents() {
         let revision = list["metadata"]["resourceVersion"].as_u64().unwrap();
         let from = if resumed { format!("&resourceVersion={revision}") } else { String::new() };
         let path = format!("{API_PATH}/machines?watch=true&labelSelector=rack%3Dr7{from}");
-        let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
-        request.extensions_mut().insert(admin());
-        let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
+        let body = watch(&api, path).await;
         relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r7"})).await;
         relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r7", "more": "1"})).await;
         relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r8"})).await;
@@ -90,17 +94,7 @@ async fn a_watch_by_labels_reports_entering_and_leaving_documents() {
         if !resumed {
             wanted.insert(0, ("ADDED", "node-1"));
         }
-        let mut seen = String::new();
-        while seen.lines().count() < wanted.len() {
-            let frame = tokio::time::timeout(LIMIT, body.frame()).await.unwrap().unwrap().unwrap();
-            seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
-        }
-        let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-        let found: Vec<_> = lines
-            .iter()
-            .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
-            .collect();
-        assert_eq!(found, wanted);
+        assert_reports(body, &wanted).await;
     }
 }
 
@@ -135,9 +129,7 @@ async fn an_answer_that_goes_on_in_silence_sends_empty_lines() {
     for path in
         [format!("/workflows/{}/logs?follow=true", run.as_str().unwrap()), "/audit?after=1000&follow=true".into()]
     {
-        let mut request = Request::get(format!("{API_PATH}{path}")).body(Body::empty()).unwrap();
-        request.extensions_mut().insert(admin());
-        let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
+        let mut body = watch(&api, format!("{API_PATH}{path}")).await;
         for _ in 0..3 {
             let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect(&path);
             assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "\n", "{path}");
