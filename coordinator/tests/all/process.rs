@@ -1,18 +1,15 @@
 //! The real coordinator process with the agent's real session library: an install over loopback, with the coordinator
 //! killed in the middle of it.
 
-use std::{net::TcpStream, process::Command, sync::Arc};
+use std::{net::TcpStream, process::Command};
 
-use super::site::{Coordinator, LIMIT, Site, request};
+use super::site::agent::{disk, session};
+use super::site::{Coordinator, LIMIT, Site, document, machine, request};
 use landfall_api::message::{
-    ActionKind, ActionRef, ActionResult, Assignment, EventBody, Identity, PhoneHomeReport, Proof, Vitals,
-    WriteImageResult,
+    ActionKind, ActionRef, ActionResult, Assignment, CloudInitResult, EventBody, PhoneHomeReport, WriteImageResult,
 };
-use landfall_api::{DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState, SecretText};
-use landfall_session::{
-    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
-    https_client, phone_home,
-};
+use landfall_api::{DiskReceipt, Receipt, ReceiptState, SecretText};
+use landfall_session::{Instruction, https_client, phone_home};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -22,51 +19,6 @@ const MAC: &str = "52:54:00:00:00:01";
 fn script(site: &Site) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", site.http)).unwrap();
     request(&mut stream, "GET", &format!("/boot/ipxe?mac={MAC}"), "").unwrap().1
-}
-
-/// The word after `name` on the script's kernel command line.
-fn word(script: &str, name: &str) -> String {
-    let at = script.find(name).unwrap_or_else(|| panic!("no {name} in {script}"));
-    script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
-}
-
-struct Computer;
-
-impl Host for Computer {
-    fn look(&self) -> Looking<'_> {
-        Seen {
-            facts: MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() },
-            ..Seen::disks(vec![disk()], vec![])
-        }
-        .at_once()
-    }
-    fn vitals(&self) -> Vitals {
-        Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
-    }
-}
-
-fn disk() -> DiskId {
-    DiskId { serial: "D1".into(), size_bytes: 1 << 30, ..DiskId::default() }
-}
-
-async fn agent(script: &str) -> (SessionHandle, mpsc::Receiver<Instruction>, Target) {
-    let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
-    let target = Target::new(&word(script, "landfall.coordinator="), pins).unwrap();
-    let identity = Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() };
-    let (key, proof) =
-        (AgentKey::generate().unwrap(), Proof::BootToken(SecretText::new(word(script, "landfall.token="))));
-    let enrolled = enroll(&target, "0.1.0", &identity, "boot-1", &proof, &key).await.unwrap();
-    assert_eq!(enrolled.machine_name, "m1");
-    let config = SessionConfig {
-        target: target.clone(),
-        credentials: enrolled.credentials,
-        software: "0.1.0".into(),
-        identity,
-        boot_id: "boot-1".into(),
-        enrolled_at: boot_time(),
-    };
-    let (handle, instructions) = Session::start(config, Arc::new(Computer));
-    (handle, instructions, target)
 }
 
 async fn assigned(instructions: &mut mpsc::Receiver<Instruction>) -> Box<Assignment> {
@@ -82,19 +34,18 @@ async fn an_install_survives_a_killed_coordinator() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let site = Site::new();
     let coordinator = Coordinator::start(&site.config());
-    let kind = |kind, name, spec| json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let url = format!("http://127.0.0.1:{}/images/os.zst", site.http);
     let actions = json!([
         {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
         {"name": "seed", "cloudInit": {}},
         {"name": "restart", "reboot": {}},
     ]);
-    site.api("POST", "/apply", &kind("Machine", "m1", json!({"identity": {"macs": [MAC]}})));
-    site.api("POST", "/apply", &kind("Template", "os", json!({"actions": actions})));
+    site.api("POST", "/apply", &machine("m1", MAC));
+    site.api("POST", "/apply", &document("Template", "os", json!({"actions": actions})));
     let run = site.api("POST", "/machines/m1/provision", &json!({"template": "os"}));
     let name = run["metadata"]["name"].as_str().unwrap().to_owned();
 
-    let (handle, mut instructions, target) = agent(&script(&site)).await;
+    let (handle, mut instructions, target) = session(&script(&site), "m1", MAC).await;
     let assignment = assigned(&mut instructions).await;
     assert_eq!((assignment.start_index, assignment.start_attempt), (0, 1));
     let action = |index| ActionRef { workflow_uid: assignment.workflow_uid, action_index: index, attempt: 1 };
@@ -117,15 +68,8 @@ async fn an_install_survives_a_killed_coordinator() {
 
     let coordinator = Coordinator::start(&site.config());
     handle.report(action(1), EventBody::Started).await.unwrap();
-    handle
-        .report(
-            action(1),
-            EventBody::Finished {
-                result: ActionResult::CloudInit(landfall_api::message::CloudInitResult { root_device: "vda1".into() }),
-            },
-        )
-        .await
-        .unwrap();
+    let result = ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() });
+    handle.report(action(1), EventBody::Finished { result }).await.unwrap();
     handle.report(action(2), EventBody::Started).await.unwrap();
     handle.report(action(2), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
     handle.flush(LIMIT).await.unwrap();
@@ -161,7 +105,7 @@ fn done_receipt(assignment: &Assignment) -> DiskReceipt {
         state: ReceiptState::Done,
         written_at: jiff::Timestamp::UNIX_EPOCH,
     };
-    DiskReceipt { disk: disk(), receipt }
+    DiskReceipt { disk: disk("m1"), receipt }
 }
 
 #[test]

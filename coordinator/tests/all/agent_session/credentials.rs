@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use landfall_api::{ErrorCode, SecretText, message::Proof};
 use landfall_proto::v1::{self, session_response::Message as Down};
-use landfall_session::{AgentKey, BootToken, Connection, Instruction, Proxy, Session, SessionConfig, Target, enroll};
+use landfall_session::{AgentKey, BootToken, Connection, Instruction, Proxy, Target, enroll};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::scripted::{Bench, Fixture, LIMIT, identity, instruction, pki, serve, span};
+use super::scripted::{Fixture, connection, identity, instruction, pki, serve, span};
 
 #[tokio::test]
 async fn each_enrolment_failure_has_its_own_message() {
@@ -82,21 +82,11 @@ async fn all_that_is_said_to_the_coordinator_passes_the_proxy() {
     let target = Target::new("https://boot.invalid:7443", vec![pin]).unwrap().with_proxy(Some(proxy));
     let (key, token) = (AgentKey::generate().unwrap(), Proof::BootToken(SecretText::new("right")));
     let enrolled = enroll(&target, "0.1.0", &identity(), "boot-1", &token, &key).await.unwrap();
-    let config = SessionConfig {
-        target: target.clone(),
-        credentials: enrolled.credentials,
-        software: "0.1.0".into(),
-        identity: identity(),
-        boot_id: "boot-1".into(),
-        enrolled_at: Duration::from_secs(3),
-    };
-    let (session, _instructions) = Session::start(config, Arc::new(Bench(fixture.memory.subscribe())));
+    let (session, _instructions) = fixture.begin(target.clone(), enrolled.credentials);
     let mut line = fixture.line().await;
     line.hello().await;
     line.welcome(1).await;
-    let mut connection = session.connection();
-    let connected = connection.wait_for(|connection| matches!(connection, Connection::Connected { .. }));
-    timeout(LIMIT, connected).await.unwrap().unwrap();
+    connection(&session, |connection| matches!(connection, Connection::Connected { .. })).await;
     // A route that this coordinator of the tests does not have.
     let asks = landfall_session::boot_token(&target, "52:54:00:00:00:01".parse().unwrap(), None).await.unwrap();
     assert!(matches!(asks, BootToken::None(_)), "{asks:?}");
@@ -122,15 +112,7 @@ async fn an_expired_certificate_ends_the_session() {
     let credentials = fixture.credentials().await;
     // Until it has certainly run out: certificates count in whole seconds.
     sleep(Duration::from_millis(2100)).await;
-    let config = SessionConfig {
-        target: fixture.target(),
-        credentials,
-        software: "0.1.0".into(),
-        identity: identity(),
-        boot_id: "boot-1".into(),
-        enrolled_at: Duration::ZERO,
-    };
-    let (_handle, mut instructions) = Session::start(config, Arc::new(Bench(fixture.memory.subscribe())));
+    let (_handle, mut instructions) = fixture.begin(fixture.target(), credentials);
     let got = instruction(&mut instructions).await;
     assert!(
         matches!(&got, Instruction::Refused { problem, retry_after: None } if problem.code == ErrorCode::Unauthenticated),
@@ -156,8 +138,7 @@ async fn only_refusals_with_a_time_are_retried() {
     drop(line.hello().await);
     line.say(refused(None)).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Refused { retry_after: None, .. }));
-    let mut connection = handle.connection();
-    timeout(LIMIT, connection.wait_for(|c| *c == Connection::Ended)).await.unwrap().unwrap();
+    connection(&handle, |c| *c == Connection::Ended).await;
     // With new credentials the same handle goes on.
     let mut instructions = handle.restart(fixture.credentials().await).unwrap();
     let mut line = fixture.line().await;

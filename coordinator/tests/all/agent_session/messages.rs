@@ -12,7 +12,7 @@ use landfall_session::{Connection, Instruction};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::scripted::{Fixture, LIMIT, Line, action, assigned, assignment, instruction, serve};
+use super::scripted::{Fixture, LIMIT, Line, action, assigned, assignment, connection, instruction, serve};
 
 #[tokio::test]
 async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
@@ -86,11 +86,7 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
 
 #[tokio::test]
 async fn other_facts_are_sent_while_a_list_is_held() {
-    let mut fixture = Fixture::new().await;
-    let (handle, _instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    line.hello().await;
-    line.welcome(1).await;
+    let (mut fixture, handle, _instructions, mut line) = Fixture::welcomed().await;
     handle.holds(Some(action().workflow_uid));
     let facts_of = async |line: &mut Line, memory: &str| {
         let wanted = async {
@@ -131,11 +127,7 @@ async fn other_facts_are_sent_while_a_list_is_held() {
 
 #[tokio::test]
 async fn unacknowledged_events_are_resent_after_a_break() {
-    let mut fixture = Fixture::new().await;
-    let (handle, mut instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    drop(line.hello().await);
-    line.welcome(1).await;
+    let (mut fixture, handle, mut instructions, mut line) = Fixture::welcomed().await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     let lease = assigned(&mut instructions).await;
     handle.report(action(), EventBody::Started).await.unwrap();
@@ -145,8 +137,7 @@ async fn unacknowledged_events_are_resent_after_a_break() {
     let address = fixture.address;
     fixture.server.abort();
     drop(line);
-    let mut connection = handle.connection();
-    timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap().unwrap();
+    connection(&handle, |c| matches!(c, Connection::Disconnected { .. })).await;
     assert!(lease.is_valid());
     handle.report(action(), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
 
@@ -173,11 +164,7 @@ async fn unacknowledged_events_are_resent_after_a_break() {
 
 #[tokio::test]
 async fn an_invalid_assignment_fails_its_workflow() {
-    let mut fixture = Fixture::new().await;
-    let (_handle, _instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    drop(line.hello().await);
-    line.welcome(1).await;
+    let (_fixture, _handle, _instructions, mut line) = Fixture::welcomed().await;
     let Down::Assignment(mut wire) = assignment(1, Duration::from_secs(600)) else { unreachable!() };
     wire.actions[0].kind = None;
     line.say(Down::Assignment(wire)).await;
@@ -209,9 +196,8 @@ async fn newer_and_older_coordinator_protocols_are_handled() {
     let mut line = fixture.line().await;
     drop(line.hello().await);
     line.welcome_as(1, 0).await;
-    let mut connection = handle.connection();
-    let lost = timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap();
-    let Connection::Disconnected { problem, .. } = lost.unwrap().clone() else { unreachable!() };
+    let lost = connection(&handle, |c| matches!(c, Connection::Disconnected { .. })).await;
+    let Connection::Disconnected { problem, .. } = lost else { unreachable!() };
     assert_eq!(problem.code, ErrorCode::VersionSkew);
     assert!(problem.hint.contains("landfall-coordinator"), "{problem}");
 }

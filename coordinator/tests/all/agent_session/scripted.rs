@@ -16,8 +16,8 @@ use landfall_proto::v1::session_request::Message as Up;
 use landfall_proto::v1::session_response::Message as Down;
 use landfall_proto::{PROTOCOL, v1};
 use landfall_session::{
-    AgentKey, Changing, Credentials, Host, Instruction, Looking, News, Seen, Session, SessionConfig, SessionHandle,
-    Target, enroll,
+    AgentKey, Changing, Connection, Credentials, Host, Instruction, Looking, News, Seen, Session, SessionConfig,
+    SessionHandle, Target, enroll,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -198,15 +198,29 @@ impl Fixture {
         enrolled.credentials
     }
     pub(super) async fn start(&self) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        self.begin(self.target(), self.credentials().await)
+    }
+    pub(super) fn begin(
+        &self, target: Target, credentials: Credentials,
+    ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
         let config = SessionConfig {
-            target: self.target(),
-            credentials: self.credentials().await,
+            target,
+            credentials,
             software: "0.1.0".into(),
             identity: identity(),
             boot_id: "boot-1".into(),
             enrolled_at: Duration::from_secs(3),
         };
         Session::start(config, Arc::new(Bench(self.memory.subscribe())))
+    }
+    /// An agent that enrolled, connected and was welcomed to its first epoch.
+    pub(super) async fn welcomed() -> (Self, SessionHandle, mpsc::Receiver<Instruction>, Line) {
+        let mut fixture = Self::new().await;
+        let (handle, instructions) = fixture.start().await;
+        let mut line = fixture.line().await;
+        line.hello().await;
+        line.welcome(1).await;
+        (fixture, handle, instructions, line)
     }
     pub(super) async fn line(&mut self) -> Line {
         timeout(LIMIT, self.lines.recv()).await.unwrap().unwrap()
@@ -224,7 +238,7 @@ pub(super) fn identity() -> Identity {
 }
 
 /// A machine with so much memory. What is new besides is always more memory, and then its disks are others too.
-pub(super) struct Bench(pub(super) watch::Receiver<u64>);
+struct Bench(watch::Receiver<u64>);
 
 impl Host for Bench {
     fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
@@ -280,6 +294,11 @@ pub(super) fn assignment(epoch: u64, lease: Duration) -> Down {
         start_attempt: 1,
         ..v1::Assignment::default()
     })
+}
+
+/// Waits until the connection is so.
+pub(super) async fn connection(handle: &SessionHandle, is: impl FnMut(&Connection) -> bool) -> Connection {
+    timeout(LIMIT, handle.connection().wait_for(is)).await.unwrap().unwrap().clone()
 }
 
 pub(super) fn renewal(seconds: u64) -> Down {

@@ -8,15 +8,11 @@ use landfall_proto::v1::{self, session_request::Message as Up, session_response:
 use landfall_session::{Connection, Instruction};
 use tokio::time::timeout;
 
-use super::scripted::{Fixture, LIMIT, action, assigned, assignment, instruction, renewal};
+use super::scripted::{Fixture, LIMIT, action, assigned, assignment, connection, instruction, renewal};
 
 #[tokio::test]
 async fn an_expired_lease_cannot_be_renewed() {
-    let mut fixture = Fixture::new().await;
-    let (handle, mut instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    drop(line.hello().await);
-    line.welcome(1).await;
+    let (_fixture, handle, mut instructions, line) = Fixture::welcomed().await;
     line.say(assignment(1, Duration::from_millis(300))).await;
     let lease = assigned(&mut instructions).await;
     timeout(LIMIT, lease.expired()).await.unwrap();
@@ -36,11 +32,7 @@ async fn an_expired_lease_cannot_be_renewed() {
 
 #[tokio::test]
 async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
-    let mut fixture = Fixture::new().await;
-    let (handle, mut instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    drop(line.hello().await);
-    line.welcome(1).await;
+    let (fixture, handle, mut instructions, mut line) = Fixture::welcomed().await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     let lease = assigned(&mut instructions).await;
     handle.report(action(), EventBody::Started).await.unwrap();
@@ -72,19 +64,14 @@ async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
     line.ack(&failed).await;
     handle.flush(LIMIT).await.unwrap();
     drop(line);
-    let mut connection = handle.connection();
-    timeout(LIMIT, connection.wait_for(|c| *c == Connection::Ended)).await.unwrap().unwrap();
+    connection(&handle, |c| *c == Connection::Ended).await;
     let credentials = fixture.credentials().await;
     assert!(handle.restart(credentials).is_err(), "the machine is another session's now");
 }
 
 #[tokio::test]
 async fn a_fence_is_answered_only_when_no_branch_runs() {
-    let mut fixture = Fixture::new().await;
-    let (handle, _instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    drop(line.hello().await);
-    line.welcome(1).await;
+    let (_fixture, handle, _instructions, mut line) = Fixture::welcomed().await;
     let branch = |action_index| ActionRef { action_index, ..action() };
     for index in [0, 1] {
         handle.report(branch(index), EventBody::Started).await.unwrap();
@@ -109,11 +96,7 @@ async fn a_fence_is_answered_only_when_no_branch_runs() {
 
 #[tokio::test]
 async fn a_fence_waits_for_attempts_that_may_still_write() {
-    let mut fixture = Fixture::new().await;
-    let (handle, mut instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    line.hello().await;
-    line.welcome(1).await;
+    let (_fixture, handle, mut instructions, mut line) = Fixture::welcomed().await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     assigned(&mut instructions).await;
     handle.report(action(), EventBody::Started).await.unwrap();
@@ -148,17 +131,12 @@ async fn a_fence_waits_for_attempts_that_may_still_write() {
 
 #[tokio::test]
 async fn a_fenced_session_connects_no_more_however_its_connection_ends() {
-    let mut fixture = Fixture::new().await;
-    let (handle, mut instructions) = fixture.start().await;
-    let mut line = fixture.line().await;
-    line.hello().await;
-    line.welcome(1).await;
+    let (mut fixture, handle, mut instructions, line) = Fixture::welcomed().await;
     handle.report(action(), EventBody::Started).await.unwrap();
     line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
     // Nonsense, which otherwise is a reason to connect again.
     line.welcome(1).await;
-    let mut connection = handle.connection();
-    timeout(LIMIT, connection.wait_for(|c| *c == Connection::Ended)).await.unwrap().unwrap();
+    connection(&handle, |c| *c == Connection::Ended).await;
     assert!(instructions.recv().await.is_none() && fixture.lines.try_recv().is_err());
 }

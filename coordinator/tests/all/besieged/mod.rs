@@ -7,13 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_api::message::{Assignment, Identity, Proof, Vitals};
-use landfall_api::{DiskId, MachineFacts, SecretText};
+use landfall_api::message::Assignment;
 use landfall_edge::testing::ports;
 use landfall_proto::SERVER_NAME;
-use landfall_session::{
-    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
-};
+use landfall_session::{Instruction, SessionHandle};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -23,9 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Generous: a loaded machine is not a failure.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-pub(crate) const API: &str = "/apis/landfall.dev/v1alpha1";
+pub(crate) use super::site::{API, LIMIT, agent::word};
+use super::site::{agent::session, document};
+
 pub(crate) const MAC: &str = "52:54:00:00:00:01";
 
 /// The process; killed when dropped.
@@ -160,9 +157,7 @@ impl Site {
     }
 
     pub(crate) async fn apply(&self, kind: &str, name: &str, spec: Value) {
-        let document =
-            json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        self.api("POST", "/apply", &document).await;
+        self.api("POST", "/apply", &document(kind, name, spec)).await;
     }
 
     /// A machine `m1` with a run that begins with an image. Returns the run's name.
@@ -232,22 +227,7 @@ impl Site {
 
     /// A machine's agent: enrolled, with a session.
     pub(crate) async fn agent(&self) -> Agent {
-        let script = self.script().await;
-        let pins = vec![word(&script, "landfall.ca=").parse().unwrap()];
-        let target = Target::new(&word(&script, "landfall.coordinator="), pins).unwrap();
-        let identity = Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() };
-        let proof = Proof::BootToken(SecretText::new(word(&script, "landfall.token=")));
-        let key = AgentKey::generate().unwrap();
-        let enrolled = enroll(&target, "0.1.0", &identity, "boot-1", &proof, &key).await.unwrap();
-        let config = SessionConfig {
-            target,
-            credentials: enrolled.credentials,
-            software: "0.1.0".into(),
-            identity,
-            boot_id: "boot-1".into(),
-            enrolled_at: boot_time(),
-        };
-        let (handle, instructions) = Session::start(config, Arc::new(Computer));
+        let (handle, instructions, _) = session(&self.script().await, "m1", MAC).await;
         Agent { handle, instructions }
     }
 }
@@ -266,21 +246,6 @@ impl Agent {
                 other => assert!(matches!(other, Instruction::Idle { .. }), "{other:?}"),
             }
         }
-    }
-}
-
-struct Computer;
-
-impl Host for Computer {
-    fn look(&self) -> Looking<'_> {
-        Seen {
-            facts: MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() },
-            ..Seen::disks(vec![DiskId { serial: "D1".into(), size_bytes: 1 << 30, ..DiskId::default() }], vec![])
-        }
-        .at_once()
-    }
-    fn vitals(&self) -> Vitals {
-        Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
     }
 }
 
@@ -307,12 +272,6 @@ async fn answer(
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n")?;
     Some((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
-}
-
-/// The word after `name` on the script's kernel command line.
-pub(crate) fn word(script: &str, name: &str) -> String {
-    let at = script.find(name).unwrap_or_else(|| panic!("no {name} in {script}"));
-    script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
 }
 
 /// Mebibytes, for people.

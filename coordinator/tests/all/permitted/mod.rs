@@ -31,9 +31,9 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Generous: a loaded machine is not a failure.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-pub(crate) const API: &str = "/apis/landfall.dev/v1alpha1";
+use super::site::document;
+pub(crate) use super::site::{API, LIMIT, machine};
+
 pub(crate) const MAC_A: &str = "52:54:00:00:00:0a";
 pub(crate) const MAC_B: &str = "52:54:00:00:00:0b";
 
@@ -112,9 +112,8 @@ impl Site {
             site.apply(machine(name, mac)).await;
         }
         let image = json!({"url": "http://127.0.0.1:1/a.zst", "digest": format!("sha256:{}", "00".repeat(32))});
-        site.apply(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"},
-            "spec": {"actions": [{"name": "write", "writeImage": {"image": image}}, {"name": "reboot", "reboot": {}}]}}))
-            .await;
+        let actions = json!([{"name": "write", "writeImage": {"image": image}}, {"name": "reboot", "reboot": {}}]);
+        site.apply(document("Template", "os", json!({"actions": actions}))).await;
         site
     }
 
@@ -262,11 +261,6 @@ impl Site {
         let from = format!("127.0.0.{host}");
         self.audit().await.into_iter().filter(|entry| entry.from == from).collect()
     }
-}
-
-pub(crate) fn machine(name: &str, mac: &str) -> Value {
-    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-        "spec": {"identity": {"macs": [mac]}}})
 }
 
 /// A PKCS#10 request for a key.

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use landfall_api::message::{ActionRef, EventBody, Identity, Proof, Vitals};
-use landfall_api::{DiskId, ErrorCode, Problem, SecretText};
+use landfall_api::{DiskId, ErrorCode, MachineFacts, Problem, SecretText};
 use landfall_session::{
     AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
 };
@@ -13,11 +13,17 @@ use uuid::Uuid;
 
 use super::{LIMIT, Site, call, document, machine, request};
 
+/// A computer that does nothing; its disk has its name.
 struct Computer(String);
+
+pub(crate) fn disk(name: &str) -> DiskId {
+    DiskId { serial: name.into(), size_bytes: 1 << 30, ..DiskId::default() }
+}
 
 impl Host for Computer {
     fn look(&self) -> Looking<'_> {
-        Seen::disks(vec![DiskId { serial: self.0.clone(), size_bytes: 1 << 30, ..DiskId::default() }], vec![]).at_once()
+        let facts = MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() };
+        Seen { facts, ..Seen::disks(vec![disk(&self.0)], vec![]) }.at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
@@ -25,9 +31,33 @@ impl Host for Computer {
 }
 
 /// The word after `name` on the script's kernel command line.
-fn word(script: &str, name: &str) -> String {
+pub(crate) fn word(script: &str, name: &str) -> String {
     let at = script.find(name).unwrap_or_else(|| panic!("no {name} in {script}"));
     script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
+}
+
+/// The session of a machine with that name and address, as its boot script starts it, and the coordinator that it is with.
+pub(crate) async fn session(
+    script: &str, name: &str, mac: &str,
+) -> (SessionHandle, mpsc::Receiver<Instruction>, Target) {
+    let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
+    let target = Target::new(&word(script, "landfall.coordinator="), pins).unwrap();
+    let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
+    let key = AgentKey::generate().unwrap();
+    let proof = Proof::BootToken(SecretText::new(word(script, "landfall.token=")));
+    let boot_id = format!("boot-{name}");
+    let enrolled = enroll(&target, "0.1.0", &identity, &boot_id, &proof, &key).await.unwrap();
+    assert_eq!(enrolled.machine_name, name);
+    let config = SessionConfig {
+        target: target.clone(),
+        credentials: enrolled.credentials,
+        software: "0.1.0".into(),
+        identity,
+        boot_id,
+        enrolled_at: boot_time(),
+    };
+    let (handle, instructions) = Session::start(config, Arc::new(Computer(name.to_owned())));
+    (handle, instructions, target)
 }
 
 /// An agent with a run under way.
@@ -58,22 +88,7 @@ impl Agent {
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", site.http)).unwrap();
         let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
-        let pins = vec![word(&script, "landfall.ca=").parse().unwrap()];
-        let target = Target::new(&word(&script, "landfall.coordinator="), pins).unwrap();
-        let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
-        let key = AgentKey::generate().unwrap();
-        let proof = Proof::BootToken(SecretText::new(word(&script, "landfall.token=")));
-        let boot_id = format!("boot-{name}");
-        let enrolled = enroll(&target, "0.1.0", &identity, &boot_id, &proof, &key).await.unwrap();
-        let config = SessionConfig {
-            target,
-            credentials: enrolled.credentials,
-            software: "0.1.0".into(),
-            identity,
-            boot_id,
-            enrolled_at: boot_time(),
-        };
-        let (handle, mut instructions) = Session::start(config, Arc::new(Computer(name.to_owned())));
+        let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
         // Whatever else it receives, it goes on.
