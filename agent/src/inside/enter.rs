@@ -40,39 +40,20 @@ fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Ente
     move |source| EnterError { what, source: source.into() }
 }
 
-/// A file system of the kernel's that programs expect.
-struct Kernel {
-    kind: &'static str,
-    target: &'static str,
-    flags: MsFlags,
-    data: &'static str,
-    /// Programs do without it.
-    optional: bool,
-}
-
 const INERT: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
 
+/// A file system of the kernel's that programs expect: kind, target, flags, options, and whether programs do without it.
+type Kernel = (&'static str, &'static str, MsFlags, &'static str, bool);
+
 const KERNEL: [Kernel; 7] = [
-    Kernel { kind: "proc", target: "/proc", flags: INERT, data: "", optional: false },
-    Kernel { kind: "sysfs", target: "/sys", flags: INERT, data: "", optional: false },
+    ("proc", "/proc", INERT, "", false),
+    ("sysfs", "/sys", INERT, "", false),
     // Only on UEFI: `efibootmgr` and `grub-install` look here.
-    Kernel { kind: "efivarfs", target: "/sys/firmware/efi/efivars", flags: INERT, data: "", optional: true },
-    Kernel { kind: "devtmpfs", target: "/dev", flags: MsFlags::MS_NOSUID, data: "mode=0755", optional: false },
-    Kernel {
-        kind: "devpts",
-        target: "/dev/pts",
-        flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NOEXEC),
-        data: "mode=0620,gid=5,ptmxmode=0666",
-        optional: true,
-    },
-    Kernel { kind: "tmpfs", target: "/dev/shm", flags: INERT, data: "mode=1777,size=10%", optional: true },
-    Kernel {
-        kind: "tmpfs",
-        target: "/run",
-        flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV),
-        data: "mode=0755,size=10%",
-        optional: false,
-    },
+    ("efivarfs", "/sys/firmware/efi/efivars", INERT, "", true),
+    ("devtmpfs", "/dev", MsFlags::MS_NOSUID, "mode=0755", false),
+    ("devpts", "/dev/pts", MsFlags::MS_NOSUID.union(MsFlags::MS_NOEXEC), "mode=0620,gid=5,ptmxmode=0666", true),
+    ("tmpfs", "/dev/shm", INERT, "mode=1777,size=10%", true),
+    ("tmpfs", "/run", MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV), "mode=0755,size=10%", false),
 ];
 
 /// The agent's own directory inside, in memory.
@@ -108,9 +89,9 @@ fn entered<T>(setting: &Setting<'_>, work: impl FnOnce() -> T) -> Result<T, Ente
     chdir(root).and_then(|()| chroot(".")).map_err(failed("enter the program's root file system"))?;
     chdir("/").map_err(failed("enter the program's root file system"))?;
     // From here on every path is one of the installed system, its links included.
-    for entry in &KERNEL {
+    for entry in KERNEL {
         match put(entry) {
-            Err(e) if entry.optional => tracing::debug!("{e}"),
+            Err(e) if entry.4 => tracing::debug!("{e}"),
             put => put?,
         }
     }
@@ -139,18 +120,17 @@ fn others<'m>(mounts: &'m str, root: &Path) -> impl DoubleEndedIterator<Item = &
     ours.filter(move |point| !Path::new(point).starts_with(root)).collect::<Vec<_>>().into_iter()
 }
 
-fn put(entry: &Kernel) -> Result<(), EnterError> {
-    let Kernel { kind, target, flags, data, .. } = entry;
+fn put((kind, target, flags, data, _): Kernel) -> Result<(), EnterError> {
     let failed = || failed(format!("mount {kind} on {target} in the program's root"));
     if !Path::new(target).is_dir() {
         fs::create_dir_all(target).map_err(failed())?;
     }
     let refused = |e: Errno| failed()(io::Error::from(e));
-    mount(Some(*kind), *target, Some(*kind), *flags, Some(*data)).map_err(refused)?;
-    if *kind == "efivarfs" {
+    mount(Some(kind), target, Some(kind), flags, Some(data)).map_err(refused)?;
+    if kind == "efivarfs" {
         // There is one of it, and the agent mounted it first, read-only.
-        let flags = *flags | MsFlags::MS_REMOUNT;
-        mount(None::<&str>, *target, None::<&str>, flags, None::<&str>).map_err(refused)?;
+        let flags = flags | MsFlags::MS_REMOUNT;
+        mount(None::<&str>, target, None::<&str>, flags, None::<&str>).map_err(refused)?;
     }
     Ok(())
 }
