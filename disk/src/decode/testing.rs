@@ -64,3 +64,22 @@ pub(crate) fn check_format(format: Format, stored: &[u8], raw: &[u8]) {
         assert!(decode_all(format, &longer, 4096).is_err(), "{format} with {garbage:?} after it");
     }
 }
+
+/// A disk's content: of every 48 KiB so many eighths are zero, some compress, a quarter does not.
+pub(crate) fn content(length: usize, zero: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = match (out.len() / (48 << 10)).wrapping_mul(0x9e37_79b1) >> 7 & 7 {
+            part if part < zero => 0,
+            0..6 => state & 0x0f0f_0000_0000_0f0f,
+            _ => state,
+        };
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}

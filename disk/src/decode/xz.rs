@@ -181,8 +181,8 @@ mod tests {
         check_format(Format::Xz, &encode(library, &sample()), &sample());
     }
 
-    #[test]
-    fn a_dictionary_over_the_limit_is_refused_before_any_output() {
+    /// The sample, with a block header that states a dictionary of this code.
+    fn with_dictionary(code: u8) -> Vec<u8> {
         let mut options = LzmaOptions::new_preset(0).unwrap();
         options.dict_size(4096);
         let mut filters = Filters::new();
@@ -191,10 +191,16 @@ mod tests {
         // Size, flags, filter, its properties' size, then the dictionary's: 35 is 1.5 GiB.
         let block = StreamHeader::BYTES;
         assert_eq!(stored[block + 2..block + 4], [0x21, 1]);
-        stored[block + 4] = 37;
+        stored[block + 4] = code;
         let end = block + BlockHeader::bytes(stored[block]);
         let crc = crc32fast::hash(&stored[block..end - 4]);
         stored[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+        stored
+    }
+
+    #[test]
+    fn a_dictionary_over_the_limit_is_refused_before_any_output() {
+        let stored = with_dictionary(37);
         let mut made = 0;
         let result = collect(|sink| {
             let result = decode(&mut Pieces { bytes: &stored, step: 4096 }, sink, Limits::default());
@@ -207,17 +213,7 @@ mod tests {
 
     #[test]
     fn a_dictionary_at_the_limit_is_taken() {
-        let mut options = LzmaOptions::new_preset(0).unwrap();
-        options.dict_size(4096);
-        let mut filters = Filters::new();
-        filters.lzma2(&options);
-        let mut stored = encode(Stream::new_stream_encoder(&filters, Check::Crc32).unwrap(), &sample());
-        let block = StreamHeader::BYTES;
-        stored[block + 4] = 30;
-        let end = block + BlockHeader::bytes(stored[block]);
-        let crc = crc32fast::hash(&stored[block..end - 4]);
-        stored[end - 4..end].copy_from_slice(&crc.to_le_bytes());
-        assert!(decode_all(Format::Xz, &stored, 4096).unwrap() == sample());
+        assert!(decode_all(Format::Xz, &with_dictionary(30), 4096).unwrap() == sample());
     }
 
     #[test]

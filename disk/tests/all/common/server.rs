@@ -43,6 +43,23 @@ pub(crate) fn serve_raw(answer: impl Fn(&mut TcpStream, &str, u32) + Send + 'sta
     format!("http://{address}/image")
 }
 
+/// Answers with this status, with further header lines behind it, this length and this body, which may have another.
+pub(crate) fn say(stream: &mut impl Write, status: &str, length: u64, body: &[u8]) {
+    // A client may hang up.
+    let _ = (write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n"), stream.write_all(body));
+}
+
+/// Answers with `content` from where the client asked for it on, and states that there are `total` bytes.
+pub(crate) fn say_part(stream: &mut impl Write, head: &str, headers: &str, total: usize, content: &[u8]) {
+    let from = range_start(head).unwrap_or(0);
+    let status = if from > 0 {
+        format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
+    } else {
+        "200 OK".into()
+    };
+    say(stream, &format!("{status}{headers}"), (total - from) as u64, content.get(from..).unwrap_or_default());
+}
+
 pub(crate) fn range_start(head: &str) -> Option<usize> {
     let line = head.lines().find(|l| l.starts_with("range: bytes="))?;
     line.trim_start_matches("range: bytes=").trim_end_matches('-').parse().ok()

@@ -18,16 +18,19 @@ fn dump(bytes: &[u8]) -> NamedTempFile {
 pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {
-    pub(crate) fn over(file: &Path, sector: u32) -> Result<Self, String> {
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--sector-size", &sector.to_string()])
-            .arg(file)
-            .output()
-            .map_err(|e| format!("losetup: {e}"))?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-        }
-        Ok(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
+    /// None, and a loud line, where there are none with such sectors.
+    pub(crate) fn over(file: &Path, sector: u32) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = losetup.args(["--find", "--show", "--sector-size", &sector.to_string()]).arg(file).output();
+        let why = match made {
+            Ok(made) if made.status.success() => {
+                return Some(Self(String::from_utf8_lossy(&made.stdout).trim().into()));
+            }
+            Ok(made) => String::from_utf8_lossy(&made.stderr).trim().to_owned(),
+            Err(e) => format!("losetup: {e}"),
+        };
+        eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
+        None
     }
 }
 
@@ -52,13 +55,7 @@ pub(crate) fn wipefs(disk: &[u8], region: &Range<u64>) -> Vec<String> {
 /// where either the tools or loop devices are missing.
 pub(crate) fn assert_table_is_whole(disk: &[u8], sector: u32, case: &str) {
     let file = dump(disk);
-    let device = match Loop::over(file.path(), sector) {
-        Ok(device) => device,
-        Err(why) => {
-            eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
-            return;
-        }
-    };
+    let Some(device) = Loop::over(file.path(), sector) else { return };
     for (tool, option, content) in
         [("sgdisk", "--verify", "No problems found"), ("sfdisk", "--verify", "No errors detected")]
     {

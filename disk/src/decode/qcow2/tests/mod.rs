@@ -9,7 +9,7 @@ mod refusals;
 use std::{path::PathBuf, process::Command, sync::atomic::AtomicBool};
 
 use super::Plan;
-use crate::decode::testing::{Pieces, collect};
+use crate::decode::testing::{Pieces, collect, content};
 use crate::decode::{DecodeError, Limits};
 use crate::fuzzing::Memory;
 
@@ -90,21 +90,6 @@ impl Lab {
     }
 }
 
-/// A disk's content: of every 48 KiB some are zero, some compress, some do not.
 fn disk(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut out = Vec::with_capacity(length + 8);
-    while out.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let word = match (out.len() / (48 << 10)).wrapping_mul(0x9e37_79b1) >> 7 & 7 {
-            0..3 => 0,
-            3..6 => state & 0x0f0f_0000_0000_0f0f,
-            _ => state,
-        };
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.truncate(length);
-    out
+    content(length, 3)
 }
