@@ -14,14 +14,16 @@
 //!
 //! `..versions: v1::Versions { .. }`, at the end: the wire has these fields in a message of their own, landfall-api has them
 //! among the others. An absent message is an empty one. `checked by f`: `f(&wire)` may refuse the message before any field is
-//! looked at.
+//! looked at. `without f`: the field `f` of landfall-api does not travel, and has its default on the other side.
 //!
 //! The fields are checked in the order of the list, and the first that is wrong is the error, under its name on the wire. A
 //! field that stands on either side and not in the list does not compile. What fits no such list is converted by hand.
 
 macro_rules! wire {
-    ($($api:ident = $m:ident::$wire:ident $(, checked by $check:ident)? { $($fields:tt)* })+) => {
-        $(wire! { @fields [$api $m $wire $($check)?] [] [] $($fields)* , })+
+    ($($api:ident = $m:ident::$wire:ident $(, checked by $check:ident)? $(, without $none:ident)? {
+        $($fields:tt)*
+    })+) => {
+        $(wire! { @fields [$api $m $wire [$($check)?] $($none)?] [] [] $($fields)* , })+
     };
     // One by one the fields become `here codec wire`. The second list has those of the inner message, and is the first until
     // that comes: `[the outer fields] [the fields up to now] what is left`.
@@ -41,7 +43,7 @@ macro_rules! wire {
     (@fields $head:tt [$outer:tt $g:ident $m:ident $inner:ident] $all:tt $(,)?) => {
         wire! { @impl $head $outer $g $m $inner $all }
     };
-    (@impl [$api:ident $m:ident $wire:ident $($check:ident)?] [$($f:ident $codec:ident $w:ident,)*]
+    (@impl [$api:ident $m:ident $wire:ident [$($check:ident)?] $($none:ident)?] [$($f:ident $codec:ident $w:ident,)*]
         $($g:ident $gm:ident $inner:ident [$($gf:ident $gcodec:ident $gw:ident,)*])?) => {
         impl TryFrom<$m::$wire> for $api {
             type Error = $crate::ConvertError;
@@ -53,13 +55,14 @@ macro_rules! wire {
                 Ok(Self {
                     $($f: $codec::from(stringify!($w), $w)?,)*
                     $($($gf: $gcodec::from(concat!(stringify!($g), ".", stringify!($gw)), $gw)?,)*)?
+                    $($none: Default::default(),)?
                 })
             }
         }
 
         impl From<$api> for $m::$wire {
             fn from(message: $api) -> Self {
-                let $api { $($f,)* $($($gf),*)? } = message;
+                let $api { $($f,)* $($($gf,)*)? $($none: _)? } = message;
                 Self { $($w: $codec::to($f),)* $($g: Some($gm::$inner { $($gw: $gcodec::to($gf)),* }))? }
             }
         }

@@ -5,7 +5,14 @@ use landfall_api::{DiskSelector, HealthReport, HealthTest, HealthTestResult};
 use crate::convert::{ConvertError, Within as _, codec::*, word::*};
 use crate::v1::{self, health_test::Test};
 
-wire! { HealthTestResult = v1::HealthTestResult, checked by some_part { parts } }
+wire! {
+    HealthTestResult = v1::HealthTestResult, checked by some_part { parts }
+    // Which workflow it was is not the agent's to say.
+    HealthReport = v1::HealthReport, without workflow {
+        test: word, part: text, disk: one_if_any, started_at: moment, ended_at: moment, bytes, bytes_per_second, slowest_ms, errors,
+        corrected, hottest_celsius, faults
+    }
+}
 
 fn some_part(wire: &v1::HealthTestResult) -> Result<(), ConvertError> {
     if wire.parts == 0 { Err(ConvertError::missing("parts")) } else { Ok(()) }
@@ -71,47 +78,6 @@ impl From<HealthTest> for v1::HealthTest {
             }
         };
         Self { test: Some(test) }
-    }
-}
-
-impl TryFrom<v1::HealthReport> for HealthReport {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::HealthReport) -> Result<Self, ConvertError> {
-        Ok(Self {
-            test: word::from("test", wire.test)?,
-            part: text::from("part", wire.part)?,
-            disk: one_if_any::from("disk", wire.disk)?,
-            started_at: moment::from("started_at", wire.started_at)?,
-            ended_at: moment::from("ended_at", wire.ended_at)?,
-            bytes: wire.bytes,
-            bytes_per_second: wire.bytes_per_second,
-            slowest_ms: wire.slowest_ms,
-            errors: wire.errors,
-            corrected: wire.corrected,
-            hottest_celsius: wire.hottest_celsius,
-            faults: wire.faults,
-            workflow: String::new(),
-        })
-    }
-}
-
-impl From<HealthReport> for v1::HealthReport {
-    fn from(report: HealthReport) -> Self {
-        Self {
-            test: word::to(report.test),
-            part: report.part,
-            disk: one_if_any::to(report.disk),
-            started_at: moment::to(report.started_at),
-            ended_at: moment::to(report.ended_at),
-            bytes: report.bytes,
-            bytes_per_second: report.bytes_per_second,
-            slowest_ms: report.slowest_ms,
-            errors: report.errors,
-            corrected: report.corrected,
-            hottest_celsius: report.hottest_celsius,
-            faults: report.faults,
-        }
     }
 }
 
