@@ -50,9 +50,6 @@ enum Command {
         /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
-        /// Execute one workflow and exit: with 0 if it succeeded, otherwise with 1. Without this flag the agent waits for the next one.
-        #[arg(long)]
-        once: bool,
     },
     /// Serve as the only task of an initramfs, as the boot image does. The kernel's command line names the coordinator. Ends with the
     /// machine's restart.
@@ -91,12 +88,11 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
-        Command::Run { coordinator, ca, token, proxy, reboot, once } => {
+        Command::Run { coordinator, ca, token, proxy, reboot } => {
             let target = Target::new(&coordinator, ca)?.with_proxy(proxy);
             crate::proxy::follow(target.proxy());
             let token = token.map(SecretText::new);
             runtime.block_on(async {
-                let board = Board::default();
                 let life = Life {
                     coordinator: Coordinator::Named(target),
                     token,
@@ -104,12 +100,11 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                     network: None,
                     drivers_settled: None,
                     disks: Disks::watch(None),
-                    board: board.clone(),
+                    board: Board::default(),
                     tail,
                 };
                 tokio::select! {
                     end = life.live() => finish(end, reboot),
-                    succeeded = board.ended(), if once => Ok(u8::from(!succeeded)),
                     signal = ended_by() => Ok(128_u8.saturating_add(signal)),
                 }
             })

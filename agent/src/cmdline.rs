@@ -69,16 +69,16 @@ impl CommandLine {
             // As in the kernel, `-` and `_` are equal in our own keys, and a key is split at the first `=`.
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
             let ours = key.starts_with("landfall.") || ["BOOTIF", "ip"].contains(&key);
-            let is_coordinator = key == "landfall.coordinator";
+            let names_coordinator = word.contains("landfall.coordinator");
             if ours && word.contains(char::is_whitespace) {
                 // An open quote took the words after it in, perhaps the token: none of it is shown but the key.
                 let key = key.split_whitespace().next().unwrap_or_default();
-                out.has_invalid_coordinator |= is_coordinator;
+                out.has_invalid_coordinator |= names_coordinator;
                 out.complaints.push(format!("{key} holds a blank; close the quote in it or before it"));
                 continue;
             }
             if ours && key != "landfall.token" && value.contains("landfall.token") {
-                out.has_invalid_coordinator |= is_coordinator;
+                out.has_invalid_coordinator |= names_coordinator;
                 out.complaints.push(format!("{key} holds landfall.token; put a blank before landfall.token"));
                 continue;
             }

@@ -28,8 +28,6 @@ pub(crate) struct Status {
     pub(crate) actions: BTreeMap<u32, Action>,
     /// What failed last.
     pub(crate) error: Option<String>,
-    /// Whether the last workflow succeeded; absent while one is under way, and before the first.
-    pub(crate) succeeded: Option<bool>,
 }
 
 /// One action under way.
@@ -65,13 +63,6 @@ impl Board {
         self.change(|status| status.error = Some(error.into()));
     }
 
-    /// Waits until a workflow has ended without taking the machine down. Whether it succeeded.
-    pub(crate) async fn ended(&self) -> bool {
-        let mut watched = self.watch();
-        let ended = watched.wait_for(|status| status.succeeded.is_some()).await;
-        ended.ok().and_then(|status| status.succeeded).unwrap_or_default()
-    }
-
     /// Follows it.
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {
         self.0.subscribe()
@@ -98,7 +89,7 @@ impl Board {
         self.change(|status| {
             status.now = format!("workflow {}, {} actions", run.workflow_name, run.actions.len());
             status.actions.clear();
-            (status.error, status.succeeded) = (None, None);
+            status.error = None;
         });
         Watched { inner, board: self.clone(), run: run.clone() }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use landfall_api::Pin;
 use landfall_session::{Proxy, Target};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::net::{Network, Ports};
 use crate::status::Board;
@@ -72,7 +72,11 @@ impl ByDhcp {
                 return target.with_proxy(self.proxy.clone());
             }
             board.change(|status| status.coordinator = "waiting for a DHCP server that names it".to_owned());
-            if timeout(wait, ports.wait_for(|ports| !self.named(ports).0.is_empty())).await.is_err() {
+            if !matches!(timeout(wait, ports.wait_for(|ports| !self.named(ports).0.is_empty())).await, Ok(Ok(_))) {
+                // Without a sender the wait ends at once.
+                if ports.has_changed().is_err() {
+                    sleep(ASK_AGAIN).await;
+                }
                 let (_, invalid) = self.named(&ports.borrow());
                 let why = match invalid.as_slice() {
                     [] => "no DHCP server names a coordinator; the server that gives the address must name it, by option 143 \
@@ -80,6 +84,7 @@ impl ByDhcp {
                         .to_owned(),
                     some => format!("option 143 of DHCP is invalid: {}", some.join("; ")),
                 };
+                board.failed(&why);
                 tracing::error!("{why}. DHCP is asked again every {} s", ASK_AGAIN.as_secs());
                 self.network.check_leases();
                 wait = ASK_AGAIN;

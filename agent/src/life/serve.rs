@@ -246,7 +246,6 @@ impl<'a> Server<'a> {
 
     fn run_ended(&mut self, outcome: Outcome) -> Option<End> {
         self.session.holds(None);
-        let succeeded = outcome == Outcome::Done;
         let (now, error) = match outcome {
             Outcome::Reboot => return Some(End::Reboot),
             Outcome::PowerOff => return Some(End::PowerOff),
@@ -270,7 +269,7 @@ impl<'a> Server<'a> {
             }
         };
         self.board.change(|status| {
-            (status.now, status.succeeded) = (now.to_owned(), Some(succeeded));
+            status.now = now.to_owned();
             status.actions.clear();
             // An action's own error says more: it names the action.
             status.error = status.error.take().or(error.map(|problem| problem.to_string()));
@@ -321,21 +320,6 @@ mod tests {
 
     /// Generous, because a loaded machine must not fail the test.
     const LIMIT: Duration = Duration::from_secs(60);
-
-    #[tokio::test]
-    async fn the_board_has_how_a_workflow_ended() {
-        let (session, _instructions) = testing::session(0);
-        let (board, tail) = (Board::default(), Tail::default());
-        let mut server = Server::new(&session, &Disks::watch(None), (&board, &tail));
-        let problem = || Problem::new(ErrorCode::Internal, "no");
-        for (outcome, succeeded) in
-            [(Outcome::Done, true), (Outcome::Failed(problem()), false), (Outcome::Stopped(problem()), false)]
-        {
-            assert_eq!(server.run_ended(outcome), None);
-            assert_eq!(timeout(LIMIT, board.ended()).await, Ok(succeeded));
-        }
-        assert_eq!(server.run_ended(Outcome::Reboot), Some(End::Reboot), "the machine goes down");
-    }
 
     #[tokio::test]
     async fn a_workflow_may_end_during_a_new_enrolment() {

@@ -93,6 +93,7 @@ fn serve_one(path: &PathBuf) -> io::Result<()> {
 fn asked(mut terminal: &File) -> io::Result<()> {
     // A shell that was killed leaves them as an editor of lines needs them.
     let mut modes = tcgetattr(terminal)?;
+    modes.input_modes.remove(InputModes::IGNCR | InputModes::INLCR);
     modes.input_modes.insert(InputModes::ICRNL);
     modes.output_modes.insert(OutputModes::OPOST | OutputModes::ONLCR);
     modes.local_modes.insert(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
