@@ -85,7 +85,6 @@ pub(super) async fn agent_hung(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).with(Extra::Watchdog).with(Extra::Screen);
     let Midway { scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
-    server.set([]).await?;
     let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
     let mut events = qmp.events();
     open_rescue_shell((qmp, &copy), scene.limit(BOOT)).await?;
@@ -96,6 +95,7 @@ pub(super) async fn agent_hung(context: Context) -> anyhow::Result<()> {
     }
     let event = wait_event(&mut events, "WATCHDOG", scene.limit(BOOT)).await?;
     ensure!(event["data"]["action"] == json!("reset"), "{event}");
+    server.set([]).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)
 }
@@ -155,9 +155,9 @@ fn with_rescue_shell(context: &Context) -> anyhow::Result<PathBuf> {
 /// Opens the shell as a person would, who is root then.
 async fn open_rescue_shell((qmp, copy): (&mut Qmp, &Path), limit: Duration) -> anyhow::Result<()> {
     qmp.press(&["alt", "f2"]).await?;
-    for (line, answer) in [("shell", "landfall rescue / #"), ("id -u >/dev/tty2", "0")] {
+    for (line, answer) in [("shell", "landfall rescue / #"), ("id", "uid=0")] {
         qmp.type_line(line).await?;
-        wait_screen((qmp, copy), limit, |rows| rows.iter().any(|row| row.trim_end() == answer)).await?;
+        wait_screen((qmp, copy), limit, |rows| rows.iter().any(|row| row.starts_with(answer))).await?;
     }
     Ok(())
 }
