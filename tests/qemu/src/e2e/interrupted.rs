@@ -118,12 +118,13 @@ pub(super) async fn restarted_at_the_keyboard(context: Context) -> anyhow::Resul
             && begins(3, &format!("now          workflow {workflow}, 3 actions"))
             && begins(4, "             action 1 of 3: write, ")
             && begins(8, "--------")
-            && rows[9..].iter().any(|row| row.contains("action 1 (write), attempt 1"))
     };
+    let has_log = |rows: &[String]| rows.iter().any(|row| row.contains("action 1 (write), attempt 1"));
     let (qmp, copy) = (machine.qmp().context("the machine is off")?, scene.context.dir.join("screen.raw"));
     let limit = scene.limit(BOOT);
     let status = |rows: &[String]| (0..rows.len()).any(|at| shows(&rows[at..]));
-    wait_screen((qmp, &copy), limit, status).await?;
+    wait_screen((qmp, &copy), limit, |rows| (0..rows.len()).any(|at| shows(&rows[at..]) && has_log(&rows[at + 9..])))
+        .await?;
     // The card's own memory has not so many lines any more: they come from the kernel's log.
     let first = |rows: &[String]| rows.iter().any(|row| row.starts_with("[    0.000000] Linux version "));
     ensure!(!first(&qmp.screen(&copy).await?), "the first line of the log is on the screen before the key");
