@@ -34,7 +34,8 @@ pub(crate) struct ByDhcp {
     kept: Kept,
 }
 
-/// The coordinator that the agent has enrolled with, until the machine restarts: another one would not know what this one has begun.
+/// The coordinator that the agent has enrolled with; it is kept until the machine restarts. Another one would not know the workflow that
+/// this one has begun.
 pub(crate) type Kept = Arc<OnceLock<Target>>;
 
 impl Coordinator {

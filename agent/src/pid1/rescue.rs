@@ -50,7 +50,7 @@ pub(super) fn offer() {
     loop {
         let consoles = fs::read_to_string(CONSOLES).unwrap_or_default();
         for name in terminals(&consoles).filter(|name| known.insert(name.clone())) {
-            tracing::info!("{name}: a rescue shell for who types {WORD}");
+            tracing::info!("{name}: a person who types {WORD} there gets the rescue shell");
             thread::spawn(move || serve(&name));
         }
         thread::sleep(AGAIN);
@@ -91,7 +91,7 @@ fn serve_one(path: &PathBuf) -> io::Result<()> {
 
 /// Waits until the word is typed.
 fn asked(mut terminal: &File) -> io::Result<()> {
-    // A shell that was killed leaves them as an editor of lines needs them.
+    // A program that was killed may have left the terminal without lines or echo.
     let mut modes = tcgetattr(terminal)?;
     modes.input_modes.remove(InputModes::IGNCR | InputModes::INLCR);
     modes.input_modes.insert(InputModes::ICRNL);
@@ -101,7 +101,7 @@ fn asked(mut terminal: &File) -> io::Result<()> {
     let mut line = [0; 256];
     loop {
         writeln!(terminal, "\nLandfall rescue: type {WORD} and press Enter")?;
-        // What is no word is noise; after an empty line a person looks for the prompt.
+        // Other lines may be noise, and get no answer. Enter alone shows the prompt again.
         loop {
             let length = terminal.read(&mut line)?;
             match line[..length].trim_ascii() {

@@ -43,7 +43,7 @@ pub(crate) fn serve_raw(answer: impl Fn(&mut TcpStream, &str, u32) + Send + 'sta
     format!("http://{address}/image")
 }
 
-/// Answers with this status, with further header lines behind it, this length and this body, which may have another.
+/// Answers with this status, which may have header lines behind it, and this body. The length that is stated need not be the body's.
 pub(crate) fn say(stream: &mut impl Write, status: &str, length: u64, body: &[u8]) {
     // A client may hang up.
     let _ = (write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n"), stream.write_all(body));
