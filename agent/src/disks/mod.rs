@@ -186,7 +186,8 @@ async fn look() -> (Vec<DiskId>, scan::Buses) {
             tracing::warn!("{error}; no disk is seen");
             Vec::new()
         });
-        (disks.into_iter().map(|disk| disk.id).collect(), probe::buses(Path::new("/sys")))
+        let buses = scan::Buses { drivers: drivers::hiding_disks(), ..probe::buses(Path::new("/sys")) };
+        (disks.into_iter().map(|disk| disk.id).collect(), buses)
     });
     looked.await.unwrap_or_else(|error| {
         tracing::warn!("cannot look at the disks: {error}");

@@ -27,6 +27,7 @@ pub(super) fn buses(sys: &Path) -> Buses {
         usb_delay: attribute(&sys.join("module/usb_storage/parameters/delay_use"))
             .and_then(|text| delay(&text))
             .unwrap_or(USB_DELAY),
+        drivers: Vec::new(),
     }
 }
 
@@ -78,6 +79,7 @@ mod tests {
                 nvme: vec![("nvme1".into(), "resetting".into())],
                 usb: vec!["host2".into()],
                 usb_delay: Duration::from_millis(1500),
+                ..Buses::default()
             }
         );
         write("module/usb_storage/parameters/delay_use", "7\n");

@@ -27,6 +27,8 @@ pub(super) struct Buses {
     pub(super) usb: Vec<String>,
     /// After this the kernel looks for a target on a USB storage host (`usb_storage.delay_use`).
     pub(super) usb_delay: Duration,
+    /// Drivers that may hide disks, and why, for people: one that is being loaded, one that crashed.
+    pub(super) drivers: Vec<String>,
 }
 
 /// The set of disks, and whether it is complete.
@@ -146,7 +148,8 @@ impl Scan {
                 waits.push(format!("USB storage on {host} is not probed yet"));
             }
         }
-        if !self.drivers_loaded {
+        waits.extend_from_slice(&buses.drivers);
+        if !self.drivers_loaded && waits.is_empty() {
             waits.push("drivers are being loaded".into());
         }
         waits
@@ -223,6 +226,17 @@ mod tests {
         scan.look(after(start, 70_000), both(), &Buses::default());
         assert_eq!(scan.look(after(start, 73_000), both(), &Buses::default()), Verdict::Complete);
         assert!(scan.gave_up().is_empty());
+    }
+
+    #[test]
+    fn a_crashed_driver_may_hide_disks() {
+        let (mut scan, start) = begun();
+        let waits = vec!["driver mpt3sas crashed while it was loaded".to_owned()];
+        let crashed = Buses { drivers: waits.clone(), ..Buses::default() };
+        let disks = || vec![disk("sda")];
+        assert_eq!(scan.look(after(start, 59_999), disks(), &crashed), Verdict::Waits(waits.clone()));
+        assert_eq!(scan.look(after(start, 60_000), disks(), &crashed), Verdict::GaveUp(waits.clone()));
+        assert!(scan.is_complete() && *scan.gave_up() == *waits, "a person is to decide");
     }
 
     #[test]

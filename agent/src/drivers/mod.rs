@@ -5,12 +5,13 @@
 //! the notices for ever, because a disk or a NIC may be plugged in while it waits. Ports come first: the machine can
 //! reach its coordinator while disk controllers are still being probed.
 
+mod loads;
 mod notice;
 mod options;
 mod outcome;
 mod uevent;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 
 use crate::thread::on_thread;
 
+pub(crate) use self::loads::hiding_disks;
+use self::loads::{Purpose, State};
 pub(crate) use self::notice::{Storage, announces, storage};
 use self::options::{is_blocked, options};
 use self::outcome::Outcome;
@@ -35,6 +38,11 @@ pub(crate) const TOOLS_ROOT: &str = "/run/landfall/tools";
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// A driver whose probe takes longer is loaded beside the others. Those of virtual machines take milliseconds; a port with firmware of
+/// its own takes a second or two, a RAID controller with many disks half a minute.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// A module that is asked for by name is needed at once: the longest wait for it, in each place that has it.
+const NEEDED: Duration = Duration::from_secs(60);
 /// Time between scans if the kernel's notices are not available.
 const BLIND_RESCAN: Duration = Duration::from_secs(5);
 
@@ -43,8 +51,8 @@ pub(crate) struct Drivers {
     directory: PathBuf,
     index: ModuleIndex,
     tried: BTreeSet<ModuleName>,
-    /// Of those, what the kernel refused, and why.
-    refused: BTreeMap<ModuleName, String>,
+    /// For what is asked for by name, and not for the machine's devices.
+    by_name: bool,
     /// Modules that the kernel's command line keeps from being loaded for a device, as it is.
     command_line: String,
     seen: BTreeSet<String>,
@@ -87,11 +95,11 @@ impl Drivers {
     ///
     /// # Errors The kernel's release is unknown, or `modules.dep` cannot be read.
     pub(crate) fn open() -> io::Result<Self> {
-        Self::open_in(Path::new("/"))
+        Self::open_in(Path::new("/"), false)
     }
 
     /// The same for modules that are in this root, such as those of the tools layer.
-    fn open_in(root: &Path) -> io::Result<Self> {
+    fn open_in(root: &Path, by_name: bool) -> io::Result<Self> {
         let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
         let directory = root.join("lib/modules").join(release.release());
         let read = |name: &str| fs::read_to_string(directory.join(name));
@@ -108,8 +116,8 @@ impl Drivers {
             &read("modules.softdep").unwrap_or_default(),
         );
         let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-        let (tried, refused) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { directory, index, tried, refused, command_line, seen: BTreeSet::new(), queue: BTreeSet::new() })
+        let (tried, seen, queue) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Self { directory, index, tried, by_name, command_line, seen, queue })
     }
 
     /// How many modules the boot image carries.
@@ -150,42 +158,48 @@ impl Drivers {
     /// Loads the modules that fit a device; returns how many were loaded now.
     fn load_for(&mut self, alias: String) -> usize {
         let (mut loaded, mut outcomes) = (0, Vec::new());
+        let purpose = Purpose { device: true, disks: notice::leads_to_disks(&alias) };
+        let purpose = if self.by_name { Purpose::default() } else { purpose };
         for module in self.index.for_device(&alias) {
-            let refused = if is_blocked(&module, &self.command_line) {
-                Some("the kernel's command line blocks it".to_owned())
-            } else {
-                loaded += self.load(&module);
-                self.refused.get(&module).cloned()
-            };
-            outcomes.push(Outcome { module, refused });
+            let blocked = is_blocked(&module, &self.command_line);
+            if !blocked {
+                loaded += self.load(&module, purpose);
+            }
+            outcomes.push(Outcome { module, blocked });
         }
         outcome::note(alias, outcomes);
         loaded
     }
 
     /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not retried.
-    pub(crate) fn load(&mut self, name: &ModuleName) -> usize {
+    fn load(&mut self, name: &ModuleName, purpose: Purpose) -> usize {
         let order: Vec<ModuleName> = self.index.load_order(name).into_iter().cloned().collect();
+        let patience = if self.by_name { NEEDED } else { PATIENCE };
         let mut loaded = 0;
-        for module in &order {
+        for (at, module) in order.iter().enumerate() {
             let Some(path) = self.index.get(module).map(|m| self.directory.join(&m.path)) else { continue };
             if !self.tried.insert(module.clone()) {
+                loads::serves(module, purpose);
                 continue;
             }
-            match insert(&path) {
-                Ok(true) => {
+            let file = path.clone();
+            match loads::load(module, purpose, &order[..at], patience, move || insert(&file)) {
+                State::Loaded { new: true } => {
                     tracing::debug!(module = module.as_str(), "driver loaded");
                     loaded += 1;
                 }
-                Ok(false) => {}
-                Err(e) => {
-                    tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display());
-                    // What the kernel says of a module whose dependency is missing is that a symbol is.
-                    let before = order.iter().take_while(|other| *other != module);
-                    let missing = before.filter_map(|other| Some((other, self.refused.get(other)?))).next();
-                    let why =
-                        missing.map_or_else(|| e.to_string(), |(m, why)| format!("it needs {}: {why}", m.as_str()));
-                    self.refused.insert(module.clone(), why);
+                State::Loaded { new: false } => {}
+                State::Loading => tracing::warn!(
+                    "driver {} is still being loaded after {} s; the others are loaded meanwhile",
+                    module.as_str(),
+                    patience.as_secs()
+                ),
+                State::Crashed => tracing::error!(
+                    "driver {} crashed while it was loaded; the kernel's log says where. The others are loaded all the same",
+                    module.as_str()
+                ),
+                State::Refused(why) => {
+                    tracing::warn!("cannot load driver {} ({}): {why}", module.as_str(), path.display());
                 }
             }
         }
@@ -196,13 +210,13 @@ impl Drivers {
     fn load_request(&mut self, request: &str) -> usize {
         let name = ModuleName::new(request);
         if self.index.get(&name).is_some() {
-            return self.load(&name);
+            return self.load(&name, Purpose::default());
         }
         self.load_for(request.to_owned())
     }
 
-    /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then a task takes over and continues for
-    /// ever. Without the kernel's notices it reads the buses by time.
+    /// Loads drivers until the buses are quiet and the kernel has answered for each, at most [`SETTLE_LIMIT`]; for those that may
+    /// lead to disks however long it takes. Then a task takes over and continues for ever. Without the kernel's notices it reads the buses by time.
     pub(crate) async fn settle(self) -> usize {
         let mut uevents = match Uevents::subscribe() {
             Ok(uevents) => Some(uevents),
@@ -221,9 +235,15 @@ impl Drivers {
             let now;
             (drivers, now) = drivers.work_off(&mut uevents).await;
             loaded += now;
-            let left = end.saturating_duration_since(Instant::now()).min(QUIET);
-            if left.is_zero() || drivers.wait(&mut uevents, left).await.is_err() {
+            let is_late = Instant::now() >= end;
+            // Before the wait: what one that ends meanwhile uncovered is announced in it, or after.
+            let busy = loads::is_busy(|purpose| purpose.disks || purpose.device && !is_late);
+            let quiet = drivers.wait(&mut uevents, QUIET).await.is_err();
+            if (quiet || is_late) && !busy {
                 break;
+            }
+            if uevents.is_none() {
+                (drivers, ()) = drivers.off_thread(Self::scan).await;
             }
         }
         tokio::spawn(drivers.watch(uevents));
@@ -305,7 +325,7 @@ fn load_beside(alias: String) {
 /// that is built in or in neither is not found, which is not an error. Blocking.
 pub(crate) fn load_by_name(request: &str) {
     for root in ["/", TOOLS_ROOT] {
-        let loaded = Drivers::open_in(Path::new(root)).map(|mut drivers| drivers.load_request(request));
+        let loaded = Drivers::open_in(Path::new(root), true).map(|mut drivers| drivers.load_request(request));
         match loaded {
             Ok(0) => {}
             Ok(_) => return,

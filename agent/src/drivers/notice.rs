@@ -45,6 +45,22 @@ pub(crate) fn storage(message: &[u8], is_disk: impl Fn(&str) -> bool) -> Option<
     }
 }
 
+/// Whether disks may be behind a device with this modalias. Of PCI's classes (PCI Code and ID Assignment Specification, section 1)
+/// these have none: network, display, multimedia, communication, input, processors, wireless, encryption, signal processing,
+/// accelerators.
+pub(crate) fn leads_to_disks(alias: &str) -> bool {
+    const NONE: [&str; 11] = ["02", "03", "04", "07", "09", "0B", "0D", "10", "11", "12", "40"];
+    match alias.split_once(':') {
+        Some(("pci", of)) => !NONE.iter().any(|class| of.contains(&format!("bc{class}sc"))),
+        // Block devices, SCSI hosts and shared file systems (Virtual I/O Device specification, section 5).
+        Some(("virtio", of)) => ["d00000002v", "d00000008v", "d0000001Av"].iter().any(|id| of.starts_with(id)),
+        // Mass storage, and what has a class of its vendor's own, as readers of memory cards.
+        Some(("usb", of)) => of.contains("ic08") || of.contains("icFF"),
+        Some(("cpu" | "dmi" | "hid" | "input" | "wmi" | "snd" | "hdaudio", _)) => false,
+        _ => true,
+    }
+}
+
 /// A message is `ACTION@PATH`, then `KEY=VALUE`, each ended by a NUL.
 struct Notice<'a> {
     action: &'a [u8],
@@ -85,6 +101,27 @@ mod tests {
         assert_eq!(announces(b"remove@/devices/virtual/ipmi/ipmi0\0ACTION=remove\0SUBSYSTEM=ipmi\0", "ipmi"), None);
         for broken in [b"".as_slice(), b"\0", b"add@"] {
             assert_eq!(storage(broken, is_disk_name), None);
+        }
+    }
+
+    #[test]
+    fn only_some_drivers_may_lead_to_disks() {
+        for (alias, leads) in [
+            ("pci:v00001000d00000072sv00001000sd00003020bc01sc07i00", true),
+            ("pci:v00008086d00009A0Bsv00000000sd00000000bc08sc80i00", true),
+            ("pci:v00001B36d0000000Dsv00001AF4sd00001100bc0Csc03i30", true),
+            ("pci:v00008086d0000100Esv00001AF4sd00001100bc02sc00i00", false),
+            ("pci:v000010DEd00002684sv000010DEsd000016A1bc03sc00i00", false),
+            ("virtio:d00000002v00001AF4", true),
+            ("virtio:d00000008v00001AF4", true),
+            ("virtio:d00000001v00001AF4", false),
+            ("usb:v0781p5567d0100dc00dsc00dp00ic08isc06ip50in00", true),
+            ("usb:v0557p2419d0100dc00dsc00dp00ic03isc01ip01in00", false),
+            ("acpi:80860F14:", true),
+            ("cpu:type:x86,ven0000fam0006mod0055:feature:,0000", false),
+            ("mmc:block", true),
+        ] {
+            assert_eq!(leads_to_disks(alias), leads, "{alias}");
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use landfall_api::ModuleName;
 
+use super::loads::{self, State};
+
 /// By what the kernel looks for a driver by (the modalias). The agent loads drivers for one machine, from its first moment on, and the
 /// facts are gathered far from there.
 static OUTCOMES: Mutex<BTreeMap<String, Vec<Outcome>>> = Mutex::new(BTreeMap::new());
@@ -13,8 +15,8 @@ static OUTCOMES: Mutex<BTreeMap<String, Vec<Outcome>>> = Mutex::new(BTreeMap::ne
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) module: ModuleName,
-    /// Why it is not loaded; `None`: it is.
-    pub(super) refused: Option<String>,
+    /// Whether the kernel's command line keeps it from being loaded.
+    pub(super) blocked: bool,
 }
 
 /// Notes the modules that fit a device. Those of the boot image stay noted when the tools layer is searched too and has none.
@@ -32,11 +34,17 @@ pub(crate) fn why_undriven(alias: &str) -> String {
 }
 
 fn sentence(outcomes: &[Outcome]) -> String {
-    let part = |outcome: &Outcome| match &outcome.refused {
-        Some(why) => format!("module {} is not loaded: {why}", outcome.module.as_str()),
-        None => {
-            format!("module {} is loaded, and does not drive it; the kernel's log says why", outcome.module.as_str())
-        }
+    let part = |Outcome { module, blocked }: &Outcome| {
+        let what = match loads::state(module) {
+            _ if *blocked => "is not loaded: the kernel's command line blocks it".to_owned(),
+            Some(State::Loading) => "is still being loaded".to_owned(),
+            Some(State::Refused(why)) => format!("is not loaded: {why}"),
+            Some(State::Crashed) => "crashed while it was loaded; the kernel's log says where".to_owned(),
+            Some(State::Loaded { .. }) | None => {
+                "is loaded, and does not drive it; the kernel's log says why".to_owned()
+            }
+        };
+        format!("module {} {what}", module.as_str())
     };
     match outcomes {
         [] => "no module of the boot image fits".to_owned(),
@@ -46,20 +54,33 @@ fn sentence(outcomes: &[Outcome]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{io, time::Duration};
+
     use super::*;
+    use crate::drivers::loads::Purpose;
 
     #[test]
     fn missing_refused_and_idle_drivers_differ() {
         assert_eq!(why_undriven("pci:v0000DEADd0000BEEF"), "");
-        let outcome = |name: &str, refused: Option<&str>| Outcome {
-            module: ModuleName::new(name),
-            refused: refused.map(str::to_owned),
+        let outcome = |name: &str, blocked| Outcome { module: ModuleName::new(name), blocked };
+        let load = |name: &str, inserted: fn() -> io::Result<bool>| {
+            let _state =
+                loads::load(&ModuleName::new(name), Purpose::default(), &[], Duration::from_secs(60), inserted);
         };
+        load("ice", || Ok(true));
+        load("refused_one", || Err(io::Error::other("ENOMEM")));
+        load("crashing", || panic!("as expected"));
+        let idle = "module ice is loaded, and does not drive it; the kernel's log says why";
         for (outcomes, said) in [
             (vec![], "no module of the boot image fits"),
-            (vec![outcome("ice", Some("ENOMEM"))], "module ice is not loaded: ENOMEM"),
-            (vec![outcome("ice", None)], "module ice is loaded, and does not drive it; the kernel's log says why"),
-            (vec![], "module ice is loaded, and does not drive it; the kernel's log says why"),
+            (vec![outcome("refused_one", false)], "module refused_one is not loaded: ENOMEM"),
+            (
+                vec![outcome("crashing", false)],
+                "module crashing crashed while it was loaded; the kernel's log says where",
+            ),
+            (vec![outcome("blocked", true)], "module blocked is not loaded: the kernel's command line blocks it"),
+            (vec![outcome("ice", false)], idle),
+            (vec![], idle),
         ] {
             note("pci:v00008086d00001593".into(), outcomes);
             assert_eq!(why_undriven("pci:v00008086d00001593"), said);

@@ -96,8 +96,9 @@ pub struct DeviceFacts {
     /// Of a device without a driver, what the kernel looks for one by (its modalias); or that of the virtio device behind it, if that has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub modalias: String,
-    /// Why it has no driver: no module of the boot image fits, the kernel refuses the one that does or its command line blocks it, or the
-    /// module is loaded and does not drive the device. Empty where a driver of the kernel's own drives it, and where the agent loads none.
+    /// Why it has no driver: no module of the boot image fits, the kernel refuses the one that does or its command line blocks it, the
+    /// module is still being loaded or crashed, or it is loaded and does not drive the device. Empty where a driver of the kernel's own
+    /// drives it, and where the agent loads none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,
 }
