@@ -114,7 +114,7 @@ pub use power::{ManualPower, PowerSpec, WakeOnLan};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use readable::readable_bytes;
 pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};
-pub use redirect::{SZTP_REDIRECT, redirect_to, redirected};
+pub use redirect::{SZTP_REDIRECT, SZTP_REDIRECT_V6, redirect_to, redirected};
 pub use rendered::{MachineCheck, RenderRequest, RenderedList};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};

@@ -1,7 +1,9 @@
-//! How a DHCP server names coordinators: option 143, which RFC 8572 (8.1) made for the addresses of bootstrap servers.
+//! How a DHCP server names coordinators: the options that RFC 8572 (8.1 and 8.2) made for the addresses of bootstrap servers.
 
 /// The option's code.
 pub const SZTP_REDIRECT: u8 = 143;
+/// The code of its twin in DHCPv6.
+pub const SZTP_REDIRECT_V6: u16 = 136;
 /// Addresses of one value that are read: a server must not fill the list of what is tried.
 const MOST: usize = 2;
 

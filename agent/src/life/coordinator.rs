@@ -8,7 +8,7 @@ use landfall_api::Pin;
 use landfall_session::{Proxy, Target};
 use tokio::time::{sleep, timeout};
 
-use crate::net::{Network, Ports};
+use crate::net::{Network, Port, Ports};
 use crate::status::Board;
 
 /// How long to wait for a first answer before the log says what is missing.
@@ -81,9 +81,9 @@ impl ByDhcp {
                 let (_, invalid) = self.named(&ports.borrow());
                 let why = match invalid.as_slice() {
                     [] => "no DHCP server names a coordinator; the server that gives the address must name it, by option 143 \
-                        (https://HOST:7443), or the kernel command line, by landfall.coordinator"
+                        of DHCP or 136 of DHCPv6 (https://HOST:7443), or the kernel command line, by landfall.coordinator"
                         .to_owned(),
-                    some => format!("option 143 of DHCP is invalid: {}", some.join("; ")),
+                    some => format!("the coordinator that a DHCP server names is invalid: {}", some.join("; ")),
                 };
                 board.failed(&why);
                 tracing::error!("{why}. DHCP is asked again every {} s", ASK_AGAIN.as_secs());
@@ -96,10 +96,17 @@ impl ByDhcp {
     /// What the servers of the ports name, and what of that is no coordinator's address. First what each names first: one server must not push
     /// the others out.
     fn named(&self, ports: &Ports) -> (Vec<Target>, Vec<String>) {
-        let usable = || ports.values().filter(|port| port.carrier && port.addresses.v4.is_some());
-        let most = usable().map(|port| port.coordinators.len()).max().unwrap_or_default();
-        targets((0..most).flat_map(|at| usable().filter_map(move |port| port.coordinators.get(at))), &self.pins)
+        let servers: Vec<&[String]> = ports.values().filter(|port| port.carrier).flat_map(by_servers).collect();
+        let most = servers.iter().map(|named| named.len()).max().unwrap_or_default();
+        targets((0..most).flat_map(|at| servers.iter().filter_map(move |named| named.get(at))), &self.pins)
     }
+}
+
+/// What a port's servers name, of those by which it has an address.
+fn by_servers(port: &Port) -> impl Iterator<Item = &[String]> {
+    let v4 = port.addresses.v4.as_ref().map(|_| &port.coordinators[..]);
+    let v6 = port.addresses.v6.as_ref().map(|_| &port.coordinators_v6[..]);
+    v4.into_iter().chain(v6)
 }
 
 fn pick(mut named: Vec<Target>, turn: usize) -> Option<Target> {
@@ -125,6 +132,38 @@ mod tests {
     use landfall_session::pin_of_spki;
 
     use super::*;
+    use crate::net::{Addresses, Setup};
+
+    #[test]
+    fn a_server_counts_while_the_port_has_its_address() {
+        let setup = |address: &str| Setup {
+            address: address.parse().unwrap(),
+            routes: Vec::new(),
+            nameservers: Vec::new(),
+            mtu: None,
+        };
+        let (v4, v6) = (Some(setup("10.77.0.5/24")), Some(setup("fd77::5/64")));
+        for (addresses, named) in [
+            (Addresses { v4: v4.clone(), v6: v6.clone() }, &["https://a", "https://b"][..]),
+            (Addresses { v4, v6: None }, &["https://a"]),
+            (Addresses { v4: None, v6 }, &["https://b"]),
+            (Addresses::default(), &[]),
+        ] {
+            let mac = landfall_api::MacAddr([2, 0, 0, 0, 0, 1]);
+            let port = Port {
+                name: "eth0".into(),
+                mac,
+                permanent_mac: mac,
+                usb: false,
+                carrier: true,
+                addresses,
+                coordinators: vec!["https://a".into()],
+                coordinators_v6: vec!["https://b".into()],
+                unanswered: 0,
+            };
+            assert_eq!(by_servers(&port).flatten().collect::<Vec<_>>(), named);
+        }
+    }
 
     #[test]
     fn each_named_coordinator_has_its_turn() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dhcproto::v6::{DhcpOption, DhcpOptions, IAAddr, IANA, Message, MessageType, ORO, OptionCode};
 use dhcproto::{Encodable, Encoder};
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, SZTP_REDIRECT_V6, redirected};
 use landfall_session::Backoff;
 
 /// First wait for an answer (RFC 8415, 7.6: SOL_TIMEOUT), and the longest; RFC says an hour, a person stands before the machine.
@@ -33,6 +33,8 @@ pub(super) struct Given {
     pub(super) address: Option<Ipv6Addr>,
     /// Name servers, best first.
     pub(super) nameservers: Vec<Ipv6Addr>,
+    /// The coordinators that the server names.
+    pub(super) coordinators: Vec<String>,
 }
 
 /// What the caller must do.
@@ -86,6 +88,15 @@ impl Client {
         self.due
     }
 
+    /// Asks again at once: the network may be another one now, or the server may say more.
+    pub(super) fn check(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Informed => self.begin(now),
+            Phase::Bound { .. } => self.due = now,
+            Phase::Soliciting | Phase::Requesting { .. } => {}
+        }
+    }
+
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Step> {
         match self.phase.clone() {
@@ -126,7 +137,7 @@ impl Client {
                 self.phase = Phase::Informed;
                 // RFC 8415, 7.6: IRT_DEFAULT.
                 self.due = now + Duration::from_secs(86400);
-                vec![Step::Bound(Given { address: None, nameservers: answer.nameservers })]
+                vec![Step::Bound(answer.given(None))]
             }
             (Asks::Address, Kind::Advertise, Some(offer)) if self.phase == Phase::Soliciting => {
                 self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
@@ -144,7 +155,7 @@ impl Client {
                 if !expected {
                     return Vec::new();
                 }
-                let given = Given { address: Some(lease.address), nameservers: answer.nameservers };
+                let given = answer.given(Some(lease.address));
                 self.due = now + lease.renew;
                 self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
                 self.xid = self.xid.wrapping_add(1);
@@ -189,7 +200,9 @@ impl Client {
         options.insert(DhcpOption::ClientId(self.duid()));
         let hundredths = now.saturating_duration_since(self.began).as_millis() / 10;
         options.insert(DhcpOption::ElapsedTime(u16::try_from(hundredths).unwrap_or(u16::MAX)));
-        options.insert(DhcpOption::ORO(ORO { opts: vec![OptionCode::DomainNameServers] }));
+        options.insert(DhcpOption::ORO(ORO {
+            opts: vec![OptionCode::DomainNameServers, OptionCode::from(SZTP_REDIRECT_V6)],
+        }));
         if self.asks == Asks::Address {
             let mut inside = DhcpOptions::new();
             if let Some(lease) = lease {
@@ -235,6 +248,7 @@ struct Answer {
     kind: Kind,
     lease: Option<Lease>,
     nameservers: Vec<Ipv6Addr>,
+    coordinators: Vec<String>,
 }
 
 impl Answer {
@@ -260,7 +274,12 @@ impl Answer {
         let nameservers = nameservers.filter_map(|a| <[u8; 16]>::try_from(a).ok()).map(Ipv6Addr::from);
         // resolv.conf(5) takes three; one on the link alone would need the port's name.
         let usable = nameservers.filter(|a| !a.is_unspecified() && !a.is_multicast() && !a.is_unicast_link_local());
-        Some(Self { kind, lease, nameservers: usable.take(3).collect() })
+        let coordinators = redirected(one(OptionCode::from(SZTP_REDIRECT_V6)).unwrap_or_default());
+        Some(Self { kind, lease, nameservers: usable.take(3).collect(), coordinators })
+    }
+
+    fn given(self, address: Option<Ipv6Addr>) -> Given {
+        Given { address, nameservers: self.nameservers, coordinators: self.coordinators }
     }
 }
 

@@ -77,13 +77,14 @@ impl Managed {
                     let usb = if link.usb { " on USB, which is tried 3 s after it has an address" } else { "" };
                     tracing::info!("{}: port {}{usb}", link.name, link.permanent_mac);
                     self.ports.send_modify(|all| _ = all.insert(link.index, known(link)));
+                    let seen = || port::Seen { carrier: receiver.clone(), check: self.check.clone() };
                     // A fixed IPv6 address is the only one that is used.
                     if !addressing.fixed.iter().any(|setup| setup.address.addr().is_ipv6()) {
                         let (netlink, servers) = (self.netlink.clone(), addressing.nameservers.clone());
-                        tokio::spawn(router::run(link.clone(), servers, netlink, receiver.clone(), self.ports.clone()));
+                        tokio::spawn(router::run(link.clone(), servers, netlink, seen(), self.ports.clone()));
                     }
-                    let seen = port::Seen { carrier: receiver, check: self.check.clone() };
-                    tokio::spawn(port::run(link.clone(), addressing, self.netlink.clone(), seen, self.ports.clone()));
+                    let task = port::run(link.clone(), addressing, self.netlink.clone(), seen(), self.ports.clone());
+                    tokio::spawn(task);
                     sender
                 });
                 if carrier.send_if_modified(|c| std::mem::replace(c, link.carrier) != link.carrier) {
@@ -139,6 +140,7 @@ fn known(link: &Link) -> Port {
         carrier: link.carrier,
         addresses: Addresses::default(),
         coordinators: Vec::new(),
+        coordinators_v6: Vec::new(),
         unanswered: 0,
     }
 }

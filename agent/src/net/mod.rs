@@ -27,7 +27,9 @@ use tokio::sync::watch;
 
 pub(crate) use self::neighbours::Neighbours;
 use self::netlink::Netlink;
-pub(crate) use self::port::Ports;
+pub(crate) use self::port::{Port, Ports};
+#[cfg(test)]
+pub(crate) use self::setup::{Addresses, Setup};
 pub(crate) use self::uplink::{Change, Uplink};
 use crate::drivers::why_undriven;
 

@@ -34,8 +34,9 @@ pub(crate) struct Port {
     pub(crate) carrier: bool,
     /// What it can be used with.
     pub(crate) addresses: Addresses,
-    /// The coordinators that its DHCP server names.
+    /// The coordinators that its DHCP server names, and those of its DHCPv6 server.
     pub(crate) coordinators: Vec<String>,
+    pub(crate) coordinators_v6: Vec<String>,
     /// DHCP questions without an answer.
     pub(crate) unanswered: u32,
 }

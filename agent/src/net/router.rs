@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::advertisement::Advertisement;
 use super::dhcp6::{Asks, Client, Step};
 use super::netlink::{Link, Netlink};
-use super::port::Ports;
+use super::port::{Ports, Seen};
 use super::setup::Setup;
 
 /// Waits between questions. RFC 4861 (6.3.7) gives up after three; a switch port in spanning-tree learning is no reason to.
@@ -39,14 +39,15 @@ const HOPS: i32 = 255;
 /// Follows the routers of one port until the carrier's sender is gone (the port vanished). `nameservers` come before the
 /// routers' own.
 pub(super) async fn run(
-    link: Link, nameservers: Vec<IpAddr>, netlink: Netlink, mut carrier: watch::Receiver<bool>,
-    ports: watch::Sender<Ports>,
+    link: Link, nameservers: Vec<IpAddr>, netlink: Netlink, seen: Seen, ports: watch::Sender<Ports>,
 ) {
-    let publish = |setup: Option<Setup>| {
+    let Seen { mut carrier, mut check } = seen;
+    let publish = |setup: Option<Setup>, coordinators: &[String]| {
         ports.send_if_modified(|ports| {
             let Some(port) = ports.get_mut(&link.index) else { return false };
-            let changed = port.addresses.v6 != setup;
+            let changed = port.addresses.v6 != setup || port.coordinators_v6 != coordinators;
             port.addresses.v6 = setup;
+            coordinators.clone_into(&mut port.coordinators_v6);
             changed
         });
     };
@@ -55,10 +56,10 @@ pub(super) async fn run(
             return;
         }
         tokio::select! {
-            () = follow(&link, &nameservers, &netlink, publish) => {}
+            () = follow(&link, &nameservers, &netlink, &mut check, publish) => {}
             _ = carrier.wait_for(|c| !*c) => {}
         }
-        publish(None);
+        publish(None, &[]);
     }
 }
 
@@ -72,13 +73,18 @@ struct Follower<'a> {
     dhcp: Option<Dhcp>,
     /// Name servers of DHCPv6.
     by_dhcp: Vec<IpAddr>,
+    /// Coordinators of DHCPv6.
+    coordinators: Vec<String>,
     /// How often the kernel is still asked for an address.
     looks: u32,
     shown: Option<Ipv6Net>,
 }
 
 /// Asks for routers, and publishes what they and the kernel make of the port.
-async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish: impl Fn(Option<Setup>)) {
+async fn follow(
+    link: &Link, nameservers: &[IpAddr], netlink: &Netlink, check: &mut watch::Receiver<u64>,
+    publish: impl Fn(Option<Setup>, &[String]),
+) {
     let socket = match open(&link.name) {
         Ok(socket) => socket,
         Err(e) => {
@@ -86,9 +92,10 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
             return std::future::pending().await;
         }
     };
-    let (by_dhcp, dhcp) = (Vec::new(), None);
+    let (by_dhcp, coordinators) = (Vec::new(), Vec::new());
+    let (heard, dhcp, looks, shown) = (None, None, 0, None);
     let mut follower =
-        Follower { link, nameservers, netlink, socket, heard: None, dhcp, by_dhcp, looks: 0, shown: None };
+        Follower { link, nameservers, netlink, socket, heard, dhcp, by_dhcp, coordinators, looks, shown };
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let mut ask = Instant::now();
     let mut buffer = [0; 2048];
@@ -118,12 +125,18 @@ async fn follow(link: &Link, nameservers: &[IpAddr], netlink: &Netlink, publish:
                 continue;
             }
             steps = next(&mut follower.dhcp) => follower.take(steps).await,
+            Ok(()) = check.changed() => {
+                if let Some(dhcp) = &mut follower.dhcp {
+                    dhcp.client.check(Instant::now());
+                }
+                continue;
+            }
         }
         match follower.setup().await {
             // Its address ran out, or the DHCPv6 server took it back.
-            None if follower.shown.take().is_some() => publish(None),
+            None if follower.shown.take().is_some() => publish(None, &[]),
             None => {}
-            setup => publish(setup),
+            setup => publish(setup, &follower.coordinators),
         }
     }
 }
@@ -139,6 +152,7 @@ impl Follower<'_> {
             && self.dhcp.as_ref().is_none_or(|dhcp| dhcp.asks != asks)
         {
             self.dhcp = Dhcp::start(self.link, asks);
+            self.coordinators.clear();
         }
         self.heard = Some((advertisement, from));
         self.looks = ADDRESS_PATIENCE;
@@ -159,6 +173,11 @@ impl Follower<'_> {
                 }
                 Step::Bound(given) => {
                     self.by_dhcp = given.nameservers.into_iter().map(IpAddr::V6).collect();
+                    if given.coordinators != self.coordinators && !given.coordinators.is_empty() {
+                        let named = given.coordinators.join(", ");
+                        tracing::info!("{name}: a DHCPv6 server names the coordinator {named}");
+                    }
+                    self.coordinators = given.coordinators;
                     let lent = given.address.map(|address| IpNet::from(IpAddr::V6(address)));
                     if let Some(old) = dhcp.lent.filter(|old| Some(*old) != lent) {
                         self.netlink.remove_address(self.link.index, old).await;
@@ -174,6 +193,7 @@ impl Follower<'_> {
                 }
                 Step::Lost => {
                     tracing::warn!("{name}: the DHCPv6 server takes its address back");
+                    self.coordinators.clear();
                     if let Some(old) = dhcp.lent.take() {
                         self.netlink.remove_address(self.link.index, old).await;
                     }

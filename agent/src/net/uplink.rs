@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn port(mac: MacAddr, usb: bool, addresses: Addresses) -> Port {
-        let coordinators = Vec::new();
+        let (coordinators, coordinators_v6) = (Vec::new(), Vec::new());
         Port {
             name: "eth0".into(),
             mac,
@@ -265,6 +265,7 @@ mod tests {
             carrier: true,
             addresses,
             coordinators,
+            coordinators_v6,
             unanswered: 0,
         }
     }

@@ -40,8 +40,12 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let flags = input.u8();
     let link = Link { own: OWN, prefix_length: 48 + flags % 17 };
-    let addresses =
-        Addresses { link, lease: std::time::Duration::from_secs(3600), dns: vec![OWN; usize::from(flags >> 6)] };
+    let addresses = Addresses {
+        link,
+        lease: std::time::Duration::from_secs(3600),
+        dns: vec![OWN; usize::from(flags >> 6)],
+        coordinator: "https://[fd77::1]:7443".to_owned(),
+    };
     let server = BootServer { address: OWN, http_port: 7480, arm64: flags & 32 != 0, uki: true, arm64_uki: true };
     let full = Gives { id: vec![0, 3, 0, 1, 2, 0, 0, 0, 0, 1], server, addresses: Some(addresses) };
     let beside = Gives { addresses: None, ..full.clone() };

@@ -5,6 +5,7 @@ use super::*;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const SERVER: &[u8] = &[0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
+const COORDINATOR: &str = "https://[2001:db8::1]:7443";
 const CLIENT: &[u8] = &[0, 3, 0, 1, 2, 0, 0, 0, 0, 9];
 
 fn option(code: u16, value: &[u8]) -> Vec<u8> {
@@ -25,8 +26,10 @@ fn answer(kind: u8, xid: u32, options: &[Vec<u8>]) -> Vec<u8> {
     [&[kind], &xid.to_be_bytes()[1..], &[&known[..], options].concat().concat()].concat()
 }
 
+/// A name server, and the coordinator.
 fn nameserver() -> Vec<u8> {
-    option(23, &Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53).octets())
+    let server = option(23, &Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53).octets());
+    [server, option(SZTP_REDIRECT_V6, &landfall_api::redirect_to(COORDINATOR))].concat()
 }
 
 /// The kind and exchange of the one message that is sent.
@@ -36,7 +39,8 @@ fn sent(steps: &[Step]) -> (u8, u32) {
 }
 
 fn given(address: Option<Ipv6Addr>) -> Vec<Step> {
-    vec![Step::Bound(Given { address, nameservers: vec![Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53)] })]
+    let nameservers = vec![Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53)];
+    vec![Step::Bound(Given { address, nameservers, coordinators: vec![COORDINATOR.into()] })]
 }
 
 const ADVERTISE: u8 = 2;
@@ -67,6 +71,9 @@ fn an_address_is_asked_for_offered_requested_and_renewed() {
     assert_eq!(kind, 6);
     assert_eq!(client.receive(&reply(xid), at(2500)), given(Some(ADDRESS)));
     assert_eq!(client.due(), at(3500));
+    client.check(at(2600));
+    assert_eq!(client.due(), at(2600));
+    assert_eq!(sent(&client.tick(at(2600))).0, 5);
     let end = client.tick(at(2500 + 3600));
     assert_eq!(end[0], Step::Lost);
     assert_eq!(sent(&end[1..]).0, 1);
@@ -115,7 +122,8 @@ fn an_answer_that_is_cut_short_is_none() {
     let parse = |bytes: &[u8]| Answer::parse(bytes, 7, CLIENT, 9);
     assert!(parse(&whole).unwrap().lease.is_some());
     // At an option's end it is whole, without what comes behind.
-    let ends = [whole.len() - nameserver().len(), 4 + 14 + 14];
+    let names_coordinator = 4 + 2 + COORDINATOR.len();
+    let ends = [whole.len() - nameserver().len(), whole.len() - names_coordinator, 4 + 14 + 14];
     for length in 0..whole.len() {
         assert_eq!(parse(&whole[..length]).is_some(), ends.contains(&length), "{length}");
     }

@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use dhcproto::v6::{DhcpOption, IAAddr, IANA, Message, MessageType, OptionCode, Status, StatusCode, UnknownOption};
+use landfall_api::{SZTP_REDIRECT_V6, redirect_to};
 
 use super::super::bootfile::{BootFile, BootServer};
 use super::super::packet::Client;
@@ -36,6 +37,8 @@ pub struct Addresses {
     pub lease: Duration,
     /// Resolvers.
     pub dns: Vec<Ipv6Addr>,
+    /// The coordinator's address, `https://HOST:PORT`, for those who ask.
+    pub coordinator: String,
 }
 
 /// The answer, to be sent to where the request came from.
@@ -94,8 +97,15 @@ pub fn answer(request: &Request, standing: Standing, gives: &Gives) -> Result<Me
         reply.opts_mut().insert(DhcpOption::DomainNameServers(addresses.dns.clone()));
     }
     // An ordinary client boots nothing, and one without a loader here still gets its address.
-    if let Ok(file) = gives.server.boot_file(request.client, request.arch, request.mac) {
-        add_boot(&mut reply, request, &file, gives);
+    match gives.server.boot_file(request.client, request.arch, request.mac) {
+        Ok(file) => add_boot(&mut reply, request, &file, gives),
+        // Its code is higher than that of a loader's URL, behind which nothing may stand; and no firmware asks.
+        Err(_) if request.asks_coordinator => {
+            let value = redirect_to(&addresses.coordinator);
+            let option = UnknownOption::new(OptionCode::from(SZTP_REDIRECT_V6), value);
+            reply.opts_mut().insert(DhcpOption::Unknown(option));
+        }
+        Err(_) => {}
     }
     Ok(reply)
 }

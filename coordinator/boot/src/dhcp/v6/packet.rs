@@ -6,7 +6,7 @@
 use std::net::Ipv6Addr;
 
 use dhcproto::v6::MessageType;
-use landfall_api::MacAddr;
+use landfall_api::{MacAddr, SZTP_REDIRECT_V6};
 
 use super::super::Silence;
 use super::super::packet::{Client, arch_in_class, choose, classify};
@@ -41,6 +41,8 @@ pub struct Request {
     pub mac: MacAddr,
     /// Options 3.
     pub asked: Vec<Asked>,
+    /// Option 6 asks for the coordinator's address.
+    pub asks_coordinator: bool,
     /// Options 15 and 16.
     pub client: Client,
     /// Option 61, else the number in option 16.
@@ -68,12 +70,13 @@ impl Request {
             _ => return Err(Silence::NotARequest),
         }
         let (mut client_id, mut server_id, mut asked, mut architectures) = (None, None, Vec::new(), Vec::new());
-        let (mut vendor_class, mut user_class) = (&[][..], &[][..]);
+        let (mut vendor_class, mut user_class, mut asks_coordinator) = (&[][..], &[][..], false);
         for (code, data) in options(rest) {
             match code {
                 1 => client_id = Some(data.to_vec()),
                 SERVER_ID => server_id = Some(data.to_vec()),
                 IA_NA if asked.len() < MAX_ASKED => asked.extend(association(data)),
+                6 => asks_coordinator |= data.as_chunks::<2>().0.contains(&SZTP_REDIRECT_V6.to_be_bytes()),
                 15 => user_class = first_word(data),
                 // Behind the number of the enterprise that gives the class its meaning.
                 16 => vendor_class = first_word(data.get(4..).unwrap_or_default()),
@@ -90,6 +93,7 @@ impl Request {
             client_id,
             server_id,
             asked,
+            asks_coordinator,
             client,
             arch: choose(&architectures, client).or_else(|| arch_in_class(vendor_class)),
         })

@@ -55,7 +55,8 @@ impl DhcpV6Service {
         if dhcp.mode == DhcpMode::Full {
             let link = Link { own, prefix_length: dhcp.prefix_length };
             refuse_other_servers(&interface).await?;
-            addresses = Some(Addresses { link, lease: dhcp.lease.get(), dns: dhcp.dns_v6() });
+            let coordinator = config.coordinator_url.clone();
+            addresses = Some(Addresses { link, lease: dhcp.lease.get(), dns: dhcp.dns_v6(), coordinator });
             let advert = Advert::Managed { prefix: link.prefix(), length: link.prefix_length };
             let failed = |source| DhcpError::Adverts { interface: interface.clone(), source };
             adverts = Some(RouterAdverts::start(&interface, advert).map_err(failed)?);

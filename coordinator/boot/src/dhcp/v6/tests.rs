@@ -24,6 +24,7 @@ fn gives(full: bool) -> Gives {
         link: Link { own: OWN, prefix_length: 64 },
         lease: Duration::from_secs(1000),
         dns: vec!["fd77::53".parse().unwrap()],
+        coordinator: "https://[fd77::1]:7443".into(),
     };
     Gives {
         id: SERVER.to_vec(),
@@ -125,6 +126,28 @@ fn each_client_gets_an_address_and_its_own_loader() {
             (reply.msg_type(), url(&reply), given(&reply)),
             (MessageType::Reply, url(&message), given(&message))
         );
+    }
+}
+
+#[test]
+fn a_client_that_asks_learns_the_coordinators_address() {
+    let asks =
+        |codes: &[u16]| raw(OptionCode::ORO, &codes.iter().flat_map(|code| code.to_be_bytes()).collect::<Vec<_>>());
+    let named = Some("https://[fd77::1]:7443".to_owned());
+    for (kind, options, wanted) in [
+        (MessageType::Solicit, vec![association(&[]), asks(&[23, 136])], named.clone()),
+        (MessageType::InformationRequest, vec![asks(&[136])], named),
+        (MessageType::Solicit, vec![association(&[]), asks(&[23])], None),
+        (MessageType::Solicit, vec![association(&[])], None),
+        // Nothing may stand behind a loader's URL.
+        (MessageType::Solicit, [netboots("HTTPClient", 16), vec![asks(&[136])]].concat(), None),
+    ] {
+        let message = said(&request(kind, options), true).unwrap();
+        let value = message.opts().get(OptionCode::from(136)).map(|option| match option {
+            DhcpOption::Unknown(option) => option.data().to_vec(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(landfall_api::redirected(&value.unwrap_or_default()), Vec::from_iter(wanted), "{kind:?}");
     }
 }
 
