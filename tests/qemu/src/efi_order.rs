@@ -1,10 +1,10 @@
-//! What a person does in a UEFI setup: puts the network first. The variables are in OVMF's file; while the machine is off, the
-//! order can be changed in it in place.
+//! What a person does in a UEFI setup: puts the network first, sets a port's VLAN. The variables are in OVMF's file; while the machine is
+//! off, they can be changed there.
 
 use std::path::Path;
 
 use crate::LabError;
-use crate::efi_store::{text, variables};
+use crate::efi_store::{append, text, variables};
 
 /// How OVMF describes the entries of a network port, over IPv4.
 const NETWORK: [&str; 2] = ["UEFI PXEv4", "UEFI HTTPv4"];
@@ -18,6 +18,25 @@ pub fn network_first(path: &Path) -> Result<(), LabError> {
     let missing = |message: &str| LabError::Format { path: path.to_owned(), message: message.to_owned() };
     let at = changed(&mut store).ok_or_else(|| missing("there is no boot order with a network entry"))?;
     debug_assert!(at < store.len());
+    std::fs::write(path, store).map_err(LabError::file("cannot write", path))
+}
+
+/// The VLANs of ports (`gEfiVlanConfigProtocolGuid`): 9e23d768-d2f3-4366-9fc3-3a7aba864374.
+const VLANS: [u8; 16] =
+    [0x68, 0xd7, 0x23, 0x9e, 0xf3, 0xd2, 0x66, 0x43, 0x9f, 0xc3, 0x3a, 0x7a, 0xba, 0x86, 0x43, 0x74];
+/// `EFI_VARIABLE_NON_VOLATILE | EFI_VARIABLE_BOOTSERVICE_ACCESS`, as the firmware's own setup has it.
+const SETTINGS: u32 = 3;
+
+/// Has the firmware use the port with this MAC address with the tag of a VLAN alone. The machine must have been on before.
+///
+/// # Errors
+/// [`LabError`] if the file cannot be changed, or has no room.
+pub fn set_vlan(path: &Path, mac: &str, id: u16) -> Result<(), LabError> {
+    let mut store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
+    // A list of tags, with priority 0 (EDK II, NetworkPkg/MnpDxe/MnpVlan.c).
+    let name = mac.replace(':', "").to_uppercase();
+    append(&mut store, &name, &VLANS, SETTINGS, &id.to_le_bytes())
+        .ok_or_else(|| LabError::Format { path: path.to_owned(), message: "there is no room for a VLAN".to_owned() })?;
     std::fs::write(path, store).map_err(LabError::file("cannot write", path))
 }
 

@@ -1,36 +1,29 @@
 //! c: a machine whose only way to the coordinator is a VLAN on a bond of two ports, with a switch that speaks LACP at the other end.
-//! Its first port netboots, and then leads nowhere.
+//! Its first port netboots, and then leads nowhere. In another machine the firmware knows the VLAN: it netboots with the tag.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::MachineFacts;
-use landfall_lab::{Cable, Firmware, Machine};
+use landfall_lab::{Cable, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Mark, Network, efi_order};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
 use super::Context;
-use super::scene::{BOOT, Scene, require_installed};
+use super::scene::{BOOT, BOOTED, DISK_BYTES, Scene, require_installed};
 
 const ADDRESS: &str = "10.77.0.50/24";
+/// What the switch takes, and what the machines tag with.
+const VLAN: u16 = 20;
 
 pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
-    let switch = context.artefacts.switch.clone().context("no --switch was given; scripts/test makes its initramfs")?;
     let scene = Scene::start(context).await?;
     let dir = scene.context.dir.clone();
     let ([first, at_switch_1], [second, at_switch_2]) = (Cable::ends(&dir, "cable1"), Cable::ends(&dir, "cable2"));
     let at_machine = [first.own.clone(), second.own.clone()];
-    let mut switch = Machine::builder("switch")
-        .firmware(Firmware::Bios)
-        .without_nics()
-        .cabled(at_switch_1)
-        .cabled(at_switch_2)
-        .nic()
-        .direct_kernel(&scene.context.artefacts.kernel, &switch, "console=ttyS0,115200 panic=30")
-        .build(&scene.network, &dir, scene.context.accel)?;
-    let switch_on = switch.power_on().await?;
-    switch.wait_serial(switch_on, "switch: ready", BOOT).await?;
+    let ports = Machine::builder("switch").without_nics().cabled(at_switch_1).cabled(at_switch_2).nic();
+    let (mut switch, switch_on) = start_switch(&scene, ports, "").await?;
 
     let builder = scene.ordinary("m1").firmware(Firmware::Bios).cabled(first).cabled(second);
     let mut machine = builder.build(&scene.network, &dir, scene.context.accel)?;
@@ -38,7 +31,7 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
     let macs: Vec<&str> = spec.nics.iter().map(|nic| nic.mac.as_str()).collect();
     let identity = json!({ "macs": macs, "smbiosUuid": spec.uuid, "serial": spec.serial });
     let network = json!([
-        { "ports": macs[1..], "bond": "802.3ad", "vlan": 20, "mtu": 1400, "addresses": [ADDRESS] },
+        { "ports": macs[1..], "bond": "802.3ad", "vlan": VLAN, "mtu": 1400, "addresses": [ADDRESS] },
         { "ports": [macs[0]], "addresses": ["192.0.2.7/24"] },
     ]);
     scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
@@ -65,6 +58,52 @@ pub(super) async fn over_a_switch(context: Context) -> anyhow::Result<()> {
         "an interface was not made"
     );
     Ok(())
+}
+
+/// From the firmware's first packet on, every one is tagged: the coordinator's UKI comes by HTTP, with the document's network on its
+/// command line.
+pub(super) async fn by_tagging_firmware(context: Context) -> anyhow::Result<()> {
+    let uki = Some(context.artefacts.kernel.with_file_name("landfall.efi"));
+    let options = CoordinatorOptions { uki, ..Scene::options(&context)? };
+    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let dir = scene.context.dir.clone();
+    let [cable, at_switch] = Cable::ends(&dir, "cable");
+    let ports = Machine::builder("switch").without_nics().cabled(at_switch).nic();
+    let (_switch, _) = start_switch(&scene, ports, "switch=vlan").await?;
+
+    let builder = Machine::builder("m1").firmware(Firmware::Uefi).http_boot().firmware_orders().without_nics();
+    let builder = builder.cabled(cable).disk(DISK_BYTES, DiskBus::Virtio);
+    let mut machine = builder.build(&scene.network, &dir, scene.context.accel)?;
+    let (spec, mac) = (machine.spec().clone(), machine.mac().to_owned());
+    let identity = json!({ "macs": [mac], "smbiosUuid": spec.uuid, "serial": spec.serial });
+    let network = json!([{ "ports": [mac], "vlan": VLAN }]);
+    scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
+    scene.template(&scene.image_url()).await?;
+    // The firmware keeps its settings from when it is first on; then a person sets the VLAN.
+    let first = machine.power_on().await?;
+    machine.wait_serial(first, ">>Start HTTP Boot", BOOT).await?;
+    machine.power_cut().await;
+    efi_order::set_vlan(&machine.efi_variables()?, &mac, VLAN)?;
+    let begin = scene.coordinator.log().mark();
+    let (workflow, power_on) = scene.install(&mut machine).await?;
+    require_installed(&machine, &workflow)?;
+    scene.logged(begin, &["service=http", &format!("/boot/uki/{}.efi", mac.replace(':', "-"))])?;
+    machine.wait_serial(power_on, &format!("is reached over eth0.{VLAN}"), BOOT).await?;
+    machine.wait_serial(power_on, BOOTED, BOOT).await?;
+    Ok(())
+}
+
+/// Starts the switch with these ports; it forwards once this returns.
+async fn start_switch(scene: &Scene, ports: MachineBuilder, word: &str) -> anyhow::Result<(Machine, Mark)> {
+    let artefacts = &scene.context.artefacts;
+    let initramfs = artefacts.switch.as_ref().context("no --switch was given; scripts/test makes its initramfs")?;
+    let mut switch = ports
+        .firmware(Firmware::Bios)
+        .direct_kernel(&artefacts.kernel, initramfs, &format!("console=ttyS0,115200 panic=30 {word}"))
+        .build(&scene.network, &scene.context.dir, scene.context.accel)?;
+    let on = switch.power_on().await?;
+    switch.wait_serial(on, "switch: ready", BOOT).await?;
+    Ok((switch, on))
 }
 
 /// Announces the ports `p1` and `p2` of a switch by LLDP to these sockets of cables, until it is stopped.

@@ -145,6 +145,7 @@ const TESTS: &[Test] = tests! {
     "c" uefi_netboots_over_ipv6_alone_by_pxe_and_by_http full http_boot::over_ipv6;
     "c" arm64_firmware_boots_from_http_and_from_a_cd full arm64::by_http_and_cd;
     "c" bios_a_vlan_on_a_bond_reaches_the_coordinator full bonded::over_a_switch;
+    "c" uefi_a_firmware_that_tags_netboots full bonded::by_tagging_firmware;
     "c" uefi_a_virtual_cd_installs_a_machine_that_a_rule_approves small |c| medium::installs(c, Firmware::Uefi, Medium::Cd);
     "c" uefi_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Uefi, Medium::Usb);
     "c" bios_a_virtual_cd_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Cd);
