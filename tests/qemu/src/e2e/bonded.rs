@@ -79,11 +79,16 @@ pub(super) async fn by_tagging_firmware(context: Context) -> anyhow::Result<()> 
     let network = json!([{ "ports": [mac], "vlan": VLAN }]);
     scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
     scene.template(&scene.image_url()).await?;
-    // The firmware keeps its settings from when it is first on; then a person sets the VLAN.
+    // The firmware keeps its settings from when it is first on; then a person sets the VLAN. With it the firmware makes other entries,
+    // behind all that it had; then a person puts the network first.
     let first = machine.power_on().await?;
     machine.wait_serial(first, ">>Start HTTP Boot", BOOT).await?;
     machine.power_cut().await;
     efi_order::set_vlan(&machine.efi_variables()?, &mac, VLAN)?;
+    let second = machine.power_on().await?;
+    machine.wait_serial(second, "starting Boot", BOOT).await?;
+    machine.power_cut().await;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let begin = scene.coordinator.log().mark();
     let (workflow, power_on) = scene.install(&mut machine).await?;
     require_installed(&machine, &workflow)?;

@@ -52,7 +52,7 @@ pub(super) async fn in_the_facts(context: Context) -> anyhow::Result<()> {
     let puzzled: Vec<_> = driven.filter(|one| !one.problem.is_empty()).collect();
     ensure!(puzzled.is_empty(), "devices with a driver have a problem: {puzzled:?}");
     let console = machine.serial().lines_since(power_on);
-    ensure!(console.iter().any(|line| line.text.contains("int3: 0000 [#1]")), "the kernel had no oops");
+    ensure!(console.iter().any(|line| line.text.contains("invalid opcode: 0000 [#1]")), "the kernel had no oops");
     let gave_up = "continuing without what it waited for: driver mptsas crashed while it was loaded";
     machine.wait_serial(power_on, gave_up, BOOT).await?;
     Ok(())
@@ -78,8 +78,8 @@ fn with_a_crash(context: &Context) -> anyhow::Result<PathBuf> {
 
 /// What follows a module's signature (`MODULE_SIG_STRING`, include/linux/module_signature.h).
 const SIGNED: &[u8] = b"~Module signature appended~\n";
-/// The instruction INT3 of x86.
-const INT3: u8 = 0xcc;
+/// The instruction UD2 of x86, which is none. INT3 would do it in a context like an interrupt's, where an oops is a panic.
+const UD2: [u8; 2] = [0x0f, 0x0b];
 
 /// Makes a module's start crash. Its signature would not hold any more, and a module without one is loaded all the same.
 fn crash(module: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -92,11 +92,14 @@ fn crash(module: &mut Vec<u8>) -> anyhow::Result<()> {
         let section = object.section_by_index(start.section_index().context("init_module is elsewhere")?)?;
         let (file, _) = section.file_range().context("init_module is in no section of the file")?;
         // A call for the tracer comes first, which the kernel replaces: an operand that it fills in, and the opcode E8 before it.
-        let calls =
-            section.relocations().map(|(at, _)| at).filter(|at| (start.address()..start.address() + 8).contains(at));
-        let after_call = calls.filter(|at| section.data().is_ok_and(|code| code[*at as usize - 1] == 0xe8)).min();
-        usize::try_from(file + after_call.map_or(start.address(), |operand| operand + 4))?
+        let filled: Vec<u64> = section.relocations().map(|(at, _)| at).collect();
+        let first = start.address()..start.address() + 8;
+        let calls = filled.iter().filter(|at| first.contains(at));
+        let after_call = calls.filter(|at| section.data().is_ok_and(|code| code[**at as usize - 1] == 0xe8)).min();
+        let at = after_call.map_or(start.address(), |operand| operand + 4);
+        ensure!(!filled.contains(&(at + 1)), "the kernel fills in what the instruction would be");
+        usize::try_from(file + at)?
     };
-    module[at] = INT3;
+    module[at..at + UD2.len()].copy_from_slice(&UD2);
     Ok(())
 }
