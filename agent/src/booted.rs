@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::cmdline::CommandLine;
 use crate::disks::Disks;
 use crate::drivers::Drivers;
-use crate::life::{ByDhcp, Coordinator, End, Kept, Life};
+use crate::life::{ByDhcp, Coordinator, End, Kept, Life, Once};
 use crate::logging::Tail;
 use crate::net::Network;
 use crate::proxy;
@@ -66,6 +66,7 @@ impl Booted {
             disks: self.disks,
             board,
             tail,
+            once: Once::default(),
         };
         life.live().await
     }

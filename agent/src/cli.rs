@@ -11,7 +11,7 @@ use landfall_api::{Pin, SecretText};
 use landfall_session::{Proxy, Target};
 
 use crate::disks::Disks;
-use crate::life::{Coordinator, End, Life};
+use crate::life::{Coordinator, End, Life, Once, Verdict};
 use crate::status::Board;
 use crate::{facts, installed, logging, phone_home};
 
@@ -50,6 +50,9 @@ enum Command {
         /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
+        /// End after one workflow: status 0 if every action of it succeeded, 1 if not. Without a workflow the agent waits for one.
+        #[arg(long)]
+        once: bool,
     },
     /// Serve as the only task of an initramfs, as the boot image does. The kernel's command line names the coordinator. Ends with the
     /// machine's restart.
@@ -88,10 +91,11 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
-        Command::Run { coordinator, ca, token, proxy, reboot } => {
+        Command::Run { coordinator, ca, token, proxy, reboot, once } => {
             let target = Target::new(&coordinator, ca)?.with_proxy(proxy);
             crate::proxy::follow(target.proxy());
             let token = token.map(SecretText::new);
+            let once = if once { Once::watched() } else { Once::default() };
             runtime.block_on(async {
                 let life = Life {
                     coordinator: Coordinator::Named(target),
@@ -102,9 +106,11 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                     disks: Disks::watch(None),
                     board: Board::default(),
                     tail,
+                    once: once.clone(),
                 };
                 tokio::select! {
-                    end = life.live() => finish(end, reboot),
+                    end = life.live() => finish(end, reboot).map(|()| status_of(once.verdict())),
+                    verdict = once.over() => Ok(status_of(Some(verdict))),
                     signal = ended_by() => Ok(128_u8.saturating_add(signal)),
                 }
             })
@@ -135,7 +141,22 @@ async fn ended_by() -> u8 {
     tokio::select! { _ = interrupt.recv() => 2, _ = terminate.recv() => 15 }
 }
 
-fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
+/// The exit status after one workflow; 0 where workflows are not judged, or there was none.
+fn status_of(verdict: Option<Verdict>) -> u8 {
+    match verdict {
+        None => 0,
+        Some(Verdict::Succeeded) => {
+            tracing::info!("every action of the workflow succeeded");
+            0
+        }
+        Some(Verdict::Failed(why)) => {
+            tracing::error!("the workflow failed: {why}");
+            1
+        }
+    }
+}
+
+fn finish(end: End, reboot: bool) -> anyhow::Result<()> {
     let why = match end {
         End::Reboot => "the workflow is done; its last action restarts this machine",
         End::PowerOff => "the workflow is done; its last action turns this machine off",
@@ -144,7 +165,7 @@ fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
     };
     if !reboot {
         tracing::info!("{why}; this is not done without --reboot");
-        return Ok(0);
+        return Ok(());
     }
     tracing::info!("{why}");
     // The running system's init makes an orderly restart; it knows what must stop first.
@@ -156,7 +177,7 @@ fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
             init(&["reboot"])
         })?,
     }
-    Ok(0)
+    Ok(())
 }
 
 fn init(command: &[&str]) -> anyhow::Result<()> {

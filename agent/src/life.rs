@@ -4,6 +4,7 @@
 pub(crate) mod clock;
 mod coordinator;
 mod dry_run;
+mod once;
 mod serve;
 mod uplink;
 
@@ -18,6 +19,7 @@ use landfall_session::{
 use tokio::{sync::watch, time::timeout};
 
 pub(crate) use self::coordinator::{ByDhcp, Coordinator, Kept};
+pub(crate) use self::once::{Once, Verdict};
 use self::serve::Ending;
 use crate::disks::{Disks, OnDisks};
 use crate::drivers::SETTLE_LIMIT;
@@ -56,6 +58,8 @@ pub(crate) struct Life {
     pub(crate) board: Board,
     /// The log's memory.
     pub(crate) tail: Tail,
+    /// Whether one workflow alone is done.
+    pub(crate) once: Once,
 }
 
 /// Why the machine should go down now.
@@ -142,7 +146,7 @@ impl Life {
                 async move { board.follow(connection).await }
             });
             let ending = tokio::select! {
-                ending = serve::serve(&session, instructions, &self.disks, (&self.board, &self.tail), &renew) => ending,
+                ending = serve::serve(&session, instructions, &self.disks, (&self.board, &self.tail), &self.once, &renew) => ending,
                 never = keeper => match never {},
             };
             session.close().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_api::Problem;
-use landfall_api::message::{Assignment, Control};
+use landfall_api::message::{Assignment, Control, Ended};
 use uuid::Uuid;
 
 use crate::LeaseWatch;
@@ -45,6 +45,8 @@ pub enum Instruction {
     Idle {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
+        /// How the machine's newest workflow ended, if it has.
+        ended: Option<Ended>,
     },
     /// The coordinator does not accept this session.
     Refused {

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use landfall_api::message::{Assignment, Control};
+use landfall_api::message::{Assignment, Control, Ended};
 use landfall_api::{ErrorCode, Problem};
 use landfall_session::{Backoff, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
 use tokio::sync::{mpsc, watch};
@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::dry_run::DryRuns;
+use super::once::Once;
 use super::{End, FIRST_WAIT, LONGEST_WAIT, dry_run};
 use crate::actions::Machine;
 use crate::disks::Disks;
@@ -45,12 +46,12 @@ impl Running {
 /// same key when the coordinator refuses the certificate: the workflow continues meanwhile.
 pub(super) async fn serve<F>(
     session: &SessionHandle, instructions: mpsc::Receiver<Instruction>, disks: &Disks, says: (&Board, &Tail),
-    renew: &(impl Fn() -> F + Sync),
+    once: &Once, renew: &(impl Fn() -> F + Sync),
 ) -> Ending
 where
     F: Future<Output = Result<Enrolled, EnrollError>> + Send,
 {
-    Server::new(session, disks, says).serve(instructions, renew).await
+    Server::new(session, disks, says, once).serve(instructions, renew).await
 }
 
 /// Enrolling again, while the workflow continues.
@@ -111,12 +112,13 @@ struct Server<'a> {
     next: Option<(Box<Assignment>, LeaseWatch, Control)>,
     refused: Option<Problem>,
     dry_runs: DryRuns,
+    once: &'a Once,
 }
 
 impl<'a> Server<'a> {
-    fn new(session: &'a SessionHandle, disks: &Disks, (board, tail): (&'a Board, &'a Tail)) -> Self {
-        let machine = Machine::new(disks.clone());
-        Self { session, board, tail, machine, running: None, next: None, refused: None, dry_runs: DryRuns::default() }
+    fn new(session: &'a SessionHandle, disks: &Disks, (board, tail): (&'a Board, &'a Tail), once: &'a Once) -> Self {
+        let (machine, dry_runs) = (Machine::new(disks.clone()), DryRuns::default());
+        Self { session, board, tail, machine, running: None, next: None, refused: None, dry_runs, once }
     }
 
     async fn serve<F>(
@@ -150,6 +152,7 @@ impl<'a> Server<'a> {
                 outcome = finished(&mut self.running) => {
                     if let Some(ended) = self.running.take() {
                         self.session.is_over(ended.uid);
+                        self.once.ended(ended.uid, &outcome);
                     }
                     if let Some(end) = self.run_ended(outcome) {
                         return self.leave(end).await;
@@ -206,14 +209,22 @@ impl<'a> Server<'a> {
                 let hint = "if another computer claims this identity, power it off";
                 self.refused = Some(Problem::new(ErrorCode::Fenced, reason).hint(hint));
             }
-            Instruction::Idle { boot_disk: true } if self.running.is_none() => {
+            Instruction::Idle { ended: Some(ended), .. } if self.once.hears(&ended, self.running.is_none()) => {}
+            Instruction::Idle { boot_disk: true, .. } if self.running.is_none() => {
                 tracing::info!("no workflow: the machine boots its own disk");
                 return Some(End::BootDisk);
             }
-            Instruction::Idle { .. } => {
-                tracing::info!("no workflow; waiting for one");
+            Instruction::Idle { ended, .. } => {
+                let says = match ended {
+                    None => "no workflow; waiting for one".to_owned(),
+                    Some(Ended { problem: None, .. }) => "the workflow has succeeded; waiting for another".to_owned(),
+                    Some(Ended { problem: Some(why), .. }) => {
+                        format!("the workflow failed: {why}; waiting for another")
+                    }
+                };
+                tracing::info!("{says}");
                 if self.running.is_none() {
-                    self.board.say("no workflow; waiting for one");
+                    self.board.say(&says);
                 }
             }
             Instruction::Refused { problem, retry_after } => {
@@ -226,6 +237,9 @@ impl<'a> Server<'a> {
     }
 
     fn start(&mut self, assignment: Assignment, lease: LeaseWatch, wanted: Control) {
+        if !self.once.takes(assignment.workflow_uid) {
+            return;
+        }
         self.dry_runs.stop();
         let (stop, stopped) = watch::channel(None);
         let (control, controlled) = watch::channel(wanted);
@@ -277,6 +291,7 @@ impl<'a> Server<'a> {
         if let Some((assignment, lease, control)) = self.next.take() {
             self.start(*assignment, lease, control);
         }
+        self.once.rests(self.running.is_none());
         None
     }
 
@@ -297,7 +312,10 @@ impl<'a> Server<'a> {
                 }
                 unset
             });
-            match finished(&mut self.running).await {
+            let uid = running.uid;
+            let outcome = finished(&mut self.running).await;
+            self.once.ended(uid, &outcome);
+            match outcome {
                 Outcome::Reboot => return Ending::Restart(End::Reboot),
                 Outcome::PowerOff => return Ending::Restart(End::PowerOff),
                 Outcome::Kexec => return Ending::Restart(End::Kexec),
@@ -324,8 +342,8 @@ mod tests {
     #[tokio::test]
     async fn a_workflow_may_end_during_a_new_enrolment() {
         let (session, _instructions) = testing::session(0);
-        let (board, tail) = (Board::default(), Tail::default());
-        let mut server = Server::new(&session, &Disks::watch(None), (&board, &tail));
+        let (board, tail, once) = (Board::default(), Tail::default(), Once::default());
+        let mut server = Server::new(&session, &Disks::watch(None), (&board, &tail), &once);
         let (ends, ended) = oneshot::channel();
         let task = tokio::spawn(async move { ended.await.unwrap() });
         let (stop, control) = (watch::Sender::new(None), watch::Sender::new(Control::default()));
@@ -356,16 +374,16 @@ mod tests {
     async fn the_own_disk_boots_only_after_all_acks() {
         for informed in [true, false] {
             let (session, _instructions) = testing::session(0);
-            let (board, tail) = (Board::default(), Tail::default());
+            let (board, tail, once) = (Board::default(), Tail::default(), Once::default());
             if informed {
                 let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
                 session.report(action, EventBody::Started).await.unwrap();
             }
             let (out, instructions) = mpsc::channel(1);
-            out.send(Instruction::Idle { boot_disk: true }).await.unwrap();
+            out.send(Instruction::Idle { boot_disk: true, ended: None }).await.unwrap();
             let never = std::future::pending::<Result<Enrolled, EnrollError>>;
             let disks = Disks::watch(None);
-            let serving = serve(&session, instructions, &disks, (&board, &tail), &never);
+            let serving = serve(&session, instructions, &disks, (&board, &tail), &once, &never);
             if informed {
                 assert!(timeout(Duration::from_secs(2), serving).await.is_err(), "it did not wait");
             } else {

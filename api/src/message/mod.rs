@@ -31,6 +31,6 @@ pub use layout_commit::{commits_before, layout_before};
 pub use phone_home::PhoneHomeReport;
 pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
 pub use result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult};
-pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
+pub use session::{Ack, Control, Ended, ToAgent, ToCoordinator, Vitals};
 pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};
 pub use worker::{HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport};

@@ -92,7 +92,18 @@ pub enum ToAgent {
     Idle {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
+        /// How the machine's newest workflow ended, if it has.
+        ended: Option<Ended>,
     },
+}
+
+/// How a workflow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Which one.
+    pub workflow_uid: Uuid,
+    /// Why it failed or was cancelled; `None`: it succeeded.
+    pub problem: Option<String>,
 }
 
 /// Everything up to and including `seq` of this attempt is stored.

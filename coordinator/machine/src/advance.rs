@@ -153,8 +153,14 @@ pub(crate) fn advance(step: &mut Step<'_>, which: Which, events: Vec<run::Event>
         let was = before.status.clone().map(|first| led.iter().fold(first, again)).filter(is_running);
         stops(step, uid, was.as_ref(), rest);
     }
+    let is_said = effects.iter().any(|effect| matches!(effect, run::Effect::Idle { .. }));
     for effect in effects {
         carries_out(step, which, uid, effect);
+    }
+    // An agent that was to end with its workflow waits for it.
+    let has_ended = moved && step.phase(Which::Newest).is_some_and(WorkflowPhase::is_terminal);
+    if which == Which::Newest && has_ended && !is_said {
+        step.idles(false);
     }
 }
 
@@ -211,7 +217,7 @@ fn carries_out(step: &mut Step<'_>, of: Which, workflow_uid: uuid::Uuid, effect:
             step.send(Tell::LeaseRenewal { epoch, lease, counts_from });
         }
         run::Effect::Control => controls(step, of, workflow_uid),
-        run::Effect::Idle { boot_disk } => step.send(Tell::Idle { boot_disk }),
+        run::Effect::Idle { boot_disk } => step.idles(boot_disk),
         run::Effect::StopAgent { reason } => step.send(Tell::Cancel { workflow_uid, reason }),
     }
 }

@@ -4,7 +4,7 @@ use landfall_api::{ReceiptState, WorkflowPhase};
 
 use crate::advance::advance;
 use crate::context::Step;
-use crate::effect::{Effect, Tell, Which};
+use crate::effect::{Effect, Which};
 use crate::epoch::Epoch;
 use crate::run::conditions::between_attempts;
 use crate::{derive, life, run, unknown};
@@ -23,11 +23,11 @@ pub(crate) fn connect(step: &mut Step<'_>, still_running: bool) {
     if session.held || held_since {
         // Whatever is there starts; only a disk that cannot boot waits here for the person's word.
         let begun = session.receipts.iter().any(|r| r.receipt.state == ReceiptState::Intent);
-        return step.send(Tell::Idle { boot_disk: !begun });
+        return step.idles(!begun);
     }
-    let Some(phase) = step.phase(Which::Newest) else { return step.send(Tell::Idle { boot_disk: true }) };
+    let Some(phase) = step.phase(Which::Newest) else { return step.idles(true) };
     if phase != WorkflowPhase::Running && life::may_begin(&step.state.machine).is_err() {
-        return step.send(Tell::Idle { boot_disk: true });
+        return step.idles(true);
     }
     let begins = matches!(phase, WorkflowPhase::Pending | WorkflowPhase::Running) && !still_running;
     if begins && unknown::waits_out(step) {
@@ -49,7 +49,7 @@ pub(crate) fn connect(step: &mut Step<'_>, still_running: bool) {
 /// The answer to [`Effect::AskTurn`].
 pub(crate) fn turn(step: &mut Step<'_>, begins: bool) {
     if !begins {
-        step.send(Tell::Idle { boot_disk: false });
+        step.idles(false);
     } else if step.phase(Which::Newest) == Some(WorkflowPhase::Pending) {
         agent_connected(step, false);
     }

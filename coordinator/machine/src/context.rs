@@ -1,5 +1,6 @@
 //! A step under way: what it goes by, the machine as it is so far, and what is to be done.
 
+use landfall_api::message::Ended;
 use landfall_api::{ConditionType, DurationSpec, Problem, Reason, WorkflowPhase, WorkflowStatus};
 
 use crate::effect::{Effect, Tell, Which};
@@ -65,6 +66,17 @@ impl<'l> Step<'l> {
         if self.state.session.as_ref().is_some_and(Session::is_connected) {
             self.effects.push(Effect::Send(tell));
         }
+    }
+
+    /// Tells the agent that there is nothing to do, and how its newest workflow ended.
+    pub(crate) fn idles(&mut self, boot_disk: bool) {
+        let ended = self.state.newest.as_ref().and_then(|workflow| {
+            let status = workflow.status.as_ref().filter(|status| status.phase.is_terminal())?;
+            let why = || status.problem.as_ref().map_or_else(|| "no reason is stored".to_owned(), ToString::to_string);
+            let problem = (status.phase != WorkflowPhase::Succeeded).then(why);
+            Some(Ended { workflow_uid: workflow.metadata.uid?, problem })
+        });
+        self.send(Tell::Idle { boot_disk, ended });
     }
 
     /// Sets a condition of the machine.

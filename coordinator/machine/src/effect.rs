@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use landfall_api::message::Ended;
 pub use landfall_api::message::Refusal;
 use landfall_api::{Problem, Reason};
 use uuid::Uuid;
@@ -107,6 +108,8 @@ pub enum Tell {
     Idle {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
+        /// How the machine's newest workflow ended, if it has.
+        ended: Option<Ended>,
     },
 }
 

@@ -7,7 +7,7 @@ use landfall_api::{
 
 use crate::advance::{CONTROL_PROTOCOL, advance, is_running};
 use crate::context::Step;
-use crate::effect::{Refusal, Tell, Which, refused};
+use crate::effect::{Refusal, Which, refused};
 use crate::{connect, derive, identity, life, run};
 
 /// Requests a workflow's document remembers.
@@ -184,7 +184,7 @@ pub(crate) fn adopt(step: &mut Step<'_>, by: &Authority) -> Result<(), Refusal> 
     step.stores_machine();
     if let Some(session) = &mut step.state.session {
         session.held = false;
-        step.send(Tell::Idle { boot_disk: true });
+        step.idles(true);
     }
     Ok(())
 }

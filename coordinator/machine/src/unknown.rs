@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use landfall_api::{ConditionType, Reason};
 
 use crate::context::Step;
-use crate::effect::{Effect, Tell};
+use crate::effect::Effect;
 use crate::time::Steady;
 
 /// Until then some agent may be acting on the machine of which this store does not know; `None`: it knows of all.
@@ -28,7 +28,7 @@ pub(crate) fn waits_out(step: &mut Step<'_>) -> bool {
     let (Some(end), false) = (end, waited) else { return end.is_some() };
     let epoch = session.epoch;
     step.effects.push(Effect::Settle(epoch));
-    step.send(Tell::Idle { boot_disk: false });
+    step.idles(false);
     let until = step.now.wall.checked_add(end.since(step.now.steady)).unwrap_or(Timestamp::MAX);
     let message = format!(
         "the agent is connected and waits until {until}: the store was put back from a copy, and until then another \

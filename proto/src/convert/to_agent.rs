@@ -1,6 +1,6 @@
 //! What the coordinator says on an open session. An assignment, a welcome and a refusal have files of their own.
 
-use landfall_api::message::{Ack, ActionRef, Control, ToAgent};
+use landfall_api::message::{Ack, ActionRef, Control, Ended, ToAgent};
 
 use super::{ConvertError, Within as _, codec::*};
 use crate::v1::{self, session_response::Message as Down};
@@ -26,7 +26,10 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
                 reason: wire.reason,
             },
             Down::Fenced(wire) => Self::Fenced { epoch: wire.epoch, reason: wire.reason },
-            Down::Idle(wire) => Self::Idle { boot_disk: wire.boot_disk },
+            Down::Idle(wire) => {
+                let ended = wire.ended.map(Ended::try_from).transpose().within("idle.ended")?;
+                Self::Idle { boot_disk: wire.boot_disk, ended }
+            }
             Down::RunControl(wire) => Self::Control {
                 workflow_uid: parsed::from("run_control.workflow_uid", wire.workflow_uid)?,
                 control: Control { paused: wire.paused, released: wire.released_holds },
@@ -57,9 +60,23 @@ impl From<ToAgent> for v1::SessionResponse {
                 Down::Cancel(v1::Cancel { workflow_uid: workflow_uid.to_string(), reason })
             }
             ToAgent::Fenced { epoch, reason } => Down::Fenced(v1::Fenced { epoch, reason }),
-            ToAgent::Idle { boot_disk } => Down::Idle(v1::Idle { boot_disk }),
+            ToAgent::Idle { boot_disk, ended } => Down::Idle(v1::Idle { boot_disk, ended: ended.map(Into::into) }),
         };
         Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<v1::WorkflowEnd> for Ended {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::WorkflowEnd) -> Result<Self, ConvertError> {
+        Ok(Self { workflow_uid: parsed::from("workflow_uid", wire.workflow_uid)?, problem: wire.problem })
+    }
+}
+
+impl From<Ended> for v1::WorkflowEnd {
+    fn from(ended: Ended) -> Self {
+        Self { workflow_uid: ended.workflow_uid.to_string(), problem: ended.problem }
     }
 }
 

@@ -14,9 +14,9 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use jiff::Timestamp;
 use landfall_api::message::{
     Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
-    DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
-    LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry, ToAgent,
-    ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
+    DiskReport, Ended, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity,
+    KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry,
+    ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
 };
 use landfall_api::{
     BootPolicy, Digest, DiskId, DiskReceipt, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, FirmwareSpec,
@@ -297,7 +297,11 @@ fn messages_of_the_coordinator() {
     let control = Control { paused: true, released: vec![0, 3] };
     down("run-control", ToAgent::Control { workflow_uid, control });
     for boot_disk in [true, false] {
-        down(&format!("idle-boot-disk-{boot_disk}"), ToAgent::Idle { boot_disk });
+        down(&format!("idle-boot-disk-{boot_disk}"), ToAgent::Idle { boot_disk, ended: None });
+    }
+    for (name, problem) in [("succeeded", None), ("failed", Some("the disk is full".to_owned()))] {
+        let ended = Some(Ended { workflow_uid, problem });
+        down(&format!("idle-workflow-{name}"), ToAgent::Idle { boot_disk: false, ended });
     }
 }
 

@@ -404,7 +404,7 @@ impl Open<'_> {
                 self.give(Instruction::Fenced { reason })
             }
             ToAgent::Control { workflow_uid, control } => self.give(Instruction::Control { workflow_uid, control }),
-            ToAgent::Idle { boot_disk } => self.give(Instruction::Idle { boot_disk }),
+            ToAgent::Idle { boot_disk, ended } => self.give(Instruction::Idle { boot_disk, ended }),
         }
     }
 

@@ -255,7 +255,7 @@ impl Computer {
                 self.connected = None;
                 let _refused = site.hand(None, |_| Input::FenceAcknowledged { epoch });
             }
-            Word::Tell(Tell::Idle { boot_disk: true }) if self.work.is_none() => self.boots_its_disk(),
+            Word::Tell(Tell::Idle { boot_disk: true, .. }) if self.work.is_none() => self.boots_its_disk(),
             Word::Tell(Tell::Idle { .. } | Tell::Control { .. }) => {}
         }
     }

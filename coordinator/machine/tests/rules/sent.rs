@@ -16,7 +16,7 @@ fn sent(happens: impl IntoIterator<Item = Happens>) -> Vec<Word> {
 
 fn idle(words: &[Word]) -> Vec<bool> {
     let idle = |word: &Word| match word {
-        Word::Tell(Tell::Idle { boot_disk }) => Some(*boot_disk),
+        Word::Tell(Tell::Idle { boot_disk, .. }) => Some(*boot_disk),
         _ => None,
     };
     assert!(!words.iter().any(|word| matches!(word, Word::Assign { .. })), "{words:?}");

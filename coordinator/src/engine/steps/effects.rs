@@ -116,6 +116,6 @@ fn message_of(tell: Tell) -> ToAgent {
         }
         Tell::Cancel { workflow_uid, reason } => ToAgent::Cancel { workflow_uid, reason },
         Tell::Fenced { epoch, reason } => ToAgent::Fenced { epoch: epoch.get(), reason },
-        Tell::Idle { boot_disk } => ToAgent::Idle { boot_disk },
+        Tell::Idle { boot_disk, ended } => ToAgent::Idle { boot_disk, ended },
     }
 }

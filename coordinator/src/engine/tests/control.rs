@@ -72,7 +72,7 @@ async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
     let (run, _) = begun(&world).await;
     world.engine.requests().pause(&run.metadata.name, ann()).await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false })));
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false, .. })));
     world.engine.requests().resume(&run.metadata.name, ann()).await.unwrap();
     assert_eq!(agent.assigned().start_attempt, 1);
 }
@@ -157,7 +157,7 @@ async fn an_older_agent_works_within_its_protocol() {
     let world = described(json!({}), json!([{"name": "off", "powerOff": {}}])).await;
     let (run, _) = begun(&world).await;
     let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
-    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false })));
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false, .. })));
     let status = world.run(&run.metadata.name).await.status.unwrap();
     assert_eq!(status.problem.unwrap().code, ErrorCode::VersionSkew);
 }
@@ -199,4 +199,42 @@ async fn each_branch_shows_its_progress_and_silence() {
     let shown = world.run(&name).await;
     assert_eq!(condition(&shown, "Silent"), (ConditionStatus::True, "NoHeartbeat".into()));
     assert_eq!(condition(&shown, "Slow").0, ConditionStatus::False, "of a silent one nothing is known");
+}
+
+#[tokio::test]
+async fn an_agent_hears_how_its_workflow_ended() {
+    for end in ["succeeds", "fails", "is cancelled"] {
+        let world = described(json!({}), json!([{"name": "off", "powerOff": {}}])).await;
+        let (name, uid, mut agent) = world.begins().await;
+        agent.assigned();
+        agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+        match end {
+            "succeeds" => {
+                agent.report(uid, 0, 1, EventBody::Finished { result: ActionResult::PowerOff }).await.unwrap()
+            }
+            "fails" => {
+                let problem = Problem::new(ErrorCode::ProgramFailed, "status 3");
+                agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
+            }
+            _ => drop(world.engine.requests().cancel(&name, ann()).await.unwrap()),
+        }
+        if end != "succeeds" {
+            assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })), "{end}");
+        }
+        let mut heard = vec![agent.received()];
+        // One that comes back later hears it too.
+        let back = Hello { last_epoch: agent.opened.epoch, ..hello("b1", "D1", vec![]) };
+        heard.push(world.connect(back).await.received());
+        for message in heard {
+            let Some(ToAgent::Idle { ended: Some(ended), .. }) = message else { panic!("{end}: {message:?}") };
+            assert_eq!(ended.workflow_uid, uid);
+            let wanted = [("succeeds", None), ("fails", Some("status 3")), ("is cancelled", Some("cancelled by ann"))];
+            let (_, why) = wanted.into_iter().find(|(of, _)| *of == end).unwrap();
+            match (&ended.problem, why) {
+                (None, None) => {}
+                (Some(problem), Some(why)) => assert!(problem.contains(why), "{end}: {problem}"),
+                other => panic!("{end}: {other:?}"),
+            }
+        }
+    }
 }

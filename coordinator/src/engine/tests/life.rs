@@ -68,7 +68,7 @@ async fn a_watched_machine_always_boots_its_own_disk() {
     assert!(computer.netboot(&world).await.is_none());
     // A person starts the agent by hand: it is seen, and sent away.
     let mut session = computer.connect(&world, computer.hello()).await;
-    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true, .. }]));
     assert_eq!(computer.condition(&world, "Connected").await.unwrap().0, ConditionStatus::True);
 }
 
@@ -90,7 +90,7 @@ async fn maintenance_stops_only_new_workflows() {
     }
     assert!(waits.netboot(&world).await.is_none(), "it boots its own disk");
     let mut session = waits.connect(&world, waits.hello()).await;
-    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true, .. }]));
     let mut resumed = busy.netboot(&world).await.expect("its install goes on");
     assert_eq!(resumed.assigned().unwrap().start_attempt, 2);
     change(&world, &waits, "maintenance", json!(false)).await.unwrap();
@@ -119,7 +119,7 @@ async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     let elsewhere = DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) };
     computer.receipts = vec![elsewhere.clone()];
     let mut session = computer.connect(&world, computer.hello()).await;
-    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true, .. }]));
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     assert_eq!(computer.machine(&world).await.status.unwrap().receipts, std::slice::from_ref(&elsewhere));
     // A person may install it; what they replace is what the agent is ordered to expect.

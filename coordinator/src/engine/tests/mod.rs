@@ -242,12 +242,13 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
     let enrolled = world.enroll(b"key").await.unwrap();
     let foreign = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
     let mut agent = world.connect(hello("b1", "D1", vec![foreign])).await;
-    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: true, .. })), "what is installed starts");
     assert_eq!(world.phase().await, MachinePhase::Held);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "held: what is installed starts");
     let run = world.machine().await.status.unwrap().workflow.unwrap();
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
     world.engine.requests().cancel(&run, person).await.unwrap();
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { ended: Some(_), .. })), "it waited for this one");
     let held = world.provision(false).await.unwrap_err();
     assert_eq!(held.code, ErrorCode::ReceiptMismatch);
     assert!(held.hint.contains("--force"), "{held}");

@@ -91,7 +91,7 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
             let behind = computer.condition(&world, "StoreBehind").await;
             let says = format!("round {round}, {}: {received:?}, {held:?}, {behind:?}", computer.name);
             assert!(!received.iter().any(|message| matches!(message, ToAgent::Assign(_))), "{says}");
-            assert!(received.iter().any(|message| matches!(message, ToAgent::Idle { boot_disk: true })), "{says}");
+            assert!(received.iter().any(|message| matches!(message, ToAgent::Idle { boot_disk: true, .. })), "{says}");
             assert_eq!(computer.phase(&world).await, MachinePhase::Held, "{says}");
             session.power_off(&world).await;
         }

@@ -254,7 +254,7 @@ async fn a_missing_secret_fails_the_workflow_at_assignment() {
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let received: Vec<_> = std::iter::from_fn(|| agent.received()).collect();
-    assert!(matches!(received.last(), Some(ToAgent::Idle { boot_disk: false })), "{received:?}");
+    assert!(matches!(received.last(), Some(ToAgent::Idle { boot_disk: false, .. })), "{received:?}");
     let status = world.run(&run).await.status.unwrap();
     let problem = status.problem.unwrap();
     assert_eq!((status.phase, problem.code), (WorkflowPhase::Failed, ErrorCode::NotFound));

@@ -144,8 +144,8 @@ async fn only_refusals_with_a_time_are_retried() {
     let mut line = fixture.line().await;
     drop(line.hello().await);
     line.welcome(5).await;
-    line.say(Down::Idle(v1::Idle { boot_disk: true })).await;
-    assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true }));
+    line.say(Down::Idle(v1::Idle { boot_disk: true, ended: None })).await;
+    assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true, .. }));
 }
 
 #[tokio::test]

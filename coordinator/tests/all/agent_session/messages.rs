@@ -67,8 +67,8 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
     let got = instruction(&mut instructions).await;
     assert!(matches!(got, Instruction::Cancel { workflow_uid, reason }
         if workflow_uid == action().workflow_uid && reason == "person"));
-    line.say(Down::Idle(v1::Idle { boot_disk: true })).await;
-    assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true }));
+    line.say(Down::Idle(v1::Idle { boot_disk: true, ended: None })).await;
+    assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true, .. }));
 
     let Down::Assignment(list) = assignment(0, Duration::from_secs(600)) else { panic!("not an assignment") };
     line.say(Down::Check(v1::Check { list: Some(list) })).await;

@@ -17,7 +17,7 @@ async fn an_expired_lease_cannot_be_renewed() {
     let lease = assigned(&mut instructions).await;
     timeout(LIMIT, lease.expired()).await.unwrap();
     line.say(renewal(600)).await;
-    line.say(Down::Idle(v1::Idle { boot_disk: false })).await;
+    line.say(Down::Idle(v1::Idle { boot_disk: false, ended: None })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { .. }), "the renewal has been taken");
     assert!(!lease.is_valid() && !handle.lease().is_valid());
     // Only another assignment starts another term.
@@ -25,7 +25,7 @@ async fn an_expired_lease_cannot_be_renewed() {
     let second = assigned(&mut instructions).await;
     assert!(second.is_valid() && !lease.is_valid());
     line.say(renewal(6000)).await;
-    line.say(Down::Idle(v1::Idle { boot_disk: false })).await;
+    line.say(Down::Idle(v1::Idle { boot_disk: false, ended: None })).await;
     drop(instruction(&mut instructions).await);
     assert!(second.remaining() > Some(Duration::from_secs(5000)));
 }

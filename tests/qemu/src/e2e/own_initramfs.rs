@@ -97,7 +97,7 @@ cp /init /box/landfall-agent
 for dir in dev sys; do mount -o bind /$dir /box/$dir; done
 word() { sed -n \"s/.*landfall[.]$1=\\([^ ]*\\).*/\\1/p\" /proc/cmdline; }
 export coordinator=$(word coordinator) ca=$(word ca)
-unshare -m -u -i -p -f sh -c 'mount -t proc proc /box/proc && exec chroot /box /landfall-agent run --coordinator $coordinator --ca $ca'
+unshare -m -u -i -p -f sh -c 'mount -t proc proc /box/proc && exec chroot /box /landfall-agent run --once --coordinator $coordinator --ca $ca'
 echo \"own init: the agent ended $?\"
 reboot -f
 ";

@@ -259,7 +259,7 @@ impl Life<'_> {
                             runner.stop(Stop::Fenced);
                         }
                     }
-                    Some(Instruction::Idle { boot_disk: true }) if running.is_none() => return "boots its own disk",
+                    Some(Instruction::Idle { boot_disk: true, .. }) if running.is_none() => return "boots its own disk",
                     // Workflows are never paused here, no list has a hold, and no person tries one out.
                     Some(
                         Instruction::Check(_)
