@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::MachineFacts;
+use landfall_api::{MachineFacts, WorkflowPhase};
 use landfall_lab::{Cable, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Mark, Network, efi_order};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
 use super::Context;
-use super::scene::{BOOT, BOOTED, DISK_BYTES, Scene, require_installed};
+use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
 
 const ADDRESS: &str = "10.77.0.50/24";
 /// What the switch takes, and what the machines tag with.
@@ -78,7 +78,10 @@ pub(super) async fn by_tagging_firmware(context: Context) -> anyhow::Result<()> 
     let identity = json!({ "macs": [mac], "smbiosUuid": spec.uuid, "serial": spec.serial });
     let network = json!([{ "ports": [mac], "vlan": VLAN }]);
     scene.apply("Machine", &spec.name, json!({ "identity": identity, "network": network })).await?;
-    scene.template(&scene.image_url()).await?;
+    // The image knows no VLAN, so what is installed could not phone home.
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let write = json!({ "name": "write", "writeImage": { "image": image } });
+    scene.actions("write", json!([write, { "name": "off", "powerOff": {} }])).await?;
     // The firmware keeps its settings from when it is first on; then a person sets the VLAN. With it the firmware makes other entries,
     // behind all that it had; then a person puts the network first.
     let first = machine.power_on().await?;
@@ -90,11 +93,13 @@ pub(super) async fn by_tagging_firmware(context: Context) -> anyhow::Result<()> 
     machine.power_cut().await;
     efi_order::network_first(&machine.efi_variables()?)?;
     let begin = scene.coordinator.log().mark();
-    let (workflow, power_on) = scene.install(&mut machine).await?;
+    let workflow = scene.run(&machine, "write").await?;
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_off(BOOT).await?;
     require_installed(&machine, &workflow)?;
     scene.logged(begin, &["service=http", &format!("/boot/uki/{}.efi", mac.replace(':', "-"))])?;
     machine.wait_serial(power_on, &format!("is reached over eth0.{VLAN}"), BOOT).await?;
-    machine.wait_serial(power_on, BOOTED, BOOT).await?;
     Ok(())
 }
 
