@@ -50,7 +50,8 @@ enum Command {
         /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
-        /// End after one workflow: status 0 if every action of it succeeded, 1 if not. Without a workflow the agent waits for one.
+        /// End after one workflow: status 0 if the coordinator says that it succeeded, 1 if it failed or was cancelled. Where the last
+        /// action restarts the machine: 1 if an action of this agent failed. Without a workflow the agent waits for one.
         #[arg(long)]
         once: bool,
     },
@@ -110,7 +111,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                 };
                 tokio::select! {
                     end = life.live() => finish(end, reboot).map(|()| status_of(once.verdict())),
-                    verdict = once.over() => Ok(status_of(Some(verdict))),
+                    () = once.over() => Ok(status_of(once.verdict())),
                     signal = ended_by() => Ok(128_u8.saturating_add(signal)),
                 }
             })

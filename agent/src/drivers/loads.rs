@@ -45,6 +45,8 @@ struct Load {
     state: State,
     /// Once it runs.
     thread: Option<Pid>,
+    /// The thread's.
+    name: String,
     purpose: Purpose,
 }
 
@@ -60,7 +62,9 @@ pub(super) fn load(
         let mut loads = loads();
         let known = loads.get_mut(module).map(Load::now);
         if matches!(known, None | Some(State::Refused(_))) {
-            loads.insert(module.clone(), Load { state: State::Loading, thread: None, purpose });
+            let purpose = loads.get(module).map_or(purpose, |load| load.purpose);
+            let name = thread_name(module);
+            loads.insert(module.clone(), Load { state: State::Loading, thread: None, name, purpose });
         }
         known
     };
@@ -166,7 +170,7 @@ impl Load {
         if let (State::Loading, Some(thread)) = (&self.state, self.thread)
             && tasks.exists()
             // Another thread may have the number by now, and has another name.
-            && !fs::read_to_string(tasks.join(thread.to_string()).join("comm")).is_ok_and(|name| name.starts_with(LOAD))
+            && !fs::read_to_string(tasks.join(thread.to_string()).join("comm")).is_ok_and(|name| name.trim_end() == self.name)
         {
             self.state = State::Crashed;
         }
@@ -174,11 +178,8 @@ impl Load {
     }
 }
 
-/// What the names of the threads begin with.
-const LOAD: &str = "load ";
-
 fn thread_name(module: &ModuleName) -> String {
-    format!("{LOAD}{}", module.as_str()).chars().take(NAME).collect()
+    format!("load {}", module.as_str()).chars().take(NAME).collect()
 }
 
 fn loads() -> MutexGuard<'static, BTreeMap<ModuleName, Load>> {

@@ -55,9 +55,7 @@ impl Once {
         let mut story = watched.story();
         let new = || Story { uid, own: None, has_failed: false, said: None, is_over: false };
         let known = story.get_or_insert_with(new);
-        if known.uid != uid {
-            watched.end(known);
-        }
+        known.is_over |= known.uid != uid;
         !known.is_over
     }
 
@@ -91,22 +89,40 @@ impl Once {
         let Some(watched) = &self.0 else { return false };
         let mut story = watched.story();
         let Some(known) = story.as_mut().filter(|known| is_idle && known.said.is_some()) else { return false };
-        watched.end(known);
+        known.is_over = true;
         true
     }
 
-    /// What is known of it so far; `None` where nothing is watched, or no runner has ended.
+    /// Whether the one workflow is still to come.
+    pub(super) fn waits(&self) -> bool {
+        self.0.as_ref().is_some_and(|watched| watched.story().is_none())
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.as_ref().is_some_and(|watched| watched.story().as_ref().is_some_and(|known| known.is_over))
+    }
+
+    /// It is over, and every report of it has been sent.
+    pub(super) fn tell(&self) {
+        if let Some(watched) = &self.0 {
+            watched.over.notify_one();
+        }
+    }
+
+    /// What is known of it so far; `None` where nothing is watched.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         let story = self.0.as_ref()?.story();
-        story.as_ref().and_then(|known| known.said.as_ref().or(known.own.as_ref()).cloned())
+        let known = story.as_ref().and_then(|known| known.said.as_ref().or(known.own.as_ref()).cloned());
+        Some(known.unwrap_or_else(|| Verdict::Failed("the agent does not know how it ended".to_owned())))
     }
 
     /// Waits until the workflow is over; pending for ever where nothing is watched.
-    pub(crate) async fn over(&self) -> Verdict {
-        let Some(watched) = &self.0 else { return std::future::pending().await };
-        watched.over.notified().await;
-        let unknown = "the coordinator assigned another workflow, and did not say how this one ended";
-        self.verdict().unwrap_or_else(|| Verdict::Failed(unknown.to_owned()))
+    pub(crate) async fn over(&self) {
+        match &self.0 {
+            Some(watched) => watched.over.notified().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -114,12 +130,6 @@ impl Watched {
     fn story(&self) -> MutexGuard<'_, Option<Story>> {
         // Every critical section leaves the story whole, so a poisoned lock is still good.
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn end(&self, story: &mut Story) {
-        if !std::mem::replace(&mut story.is_over, true) {
-            self.over.notify_one();
-        }
     }
 }
 
@@ -138,8 +148,8 @@ mod tests {
         Said(u128, bool, bool),
     }
 
-    #[tokio::test]
-    async fn the_coordinators_word_ends_one_workflow() {
+    #[test]
+    fn the_coordinators_word_ends_one_workflow() {
         use Happens::{Assigned, Ended, Said};
         let problem = |code| Problem::new(code, "why");
         let failed = || Outcome::Failed(problem(ErrorCode::ProgramFailed));
@@ -184,11 +194,11 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(once.verdict(), verdict);
-            let over = futures::FutureExt::now_or_never(once.over());
-            assert_eq!(over, verdict.filter(|_| is_over));
+            let unknown = || Verdict::Failed("the agent does not know how it ended".to_owned());
+            assert_eq!((once.verdict(), once.is_over()), (Some(verdict.unwrap_or_else(unknown)), is_over));
         }
         let always = Once::default();
         assert!(always.takes(Uuid::from_u128(1)) && always.takes(Uuid::from_u128(2)) && !always.rests(true));
+        assert!(!always.is_over() && !always.waits() && always.verdict().is_none());
     }
 }

@@ -129,6 +129,12 @@ impl<'a> Server<'a> {
     {
         let mut renewal: Option<Renewal<'_>> = None;
         loop {
+            if self.once.is_over() {
+                if let Err(e) = self.session.flush(FLUSH_LIMIT).await {
+                    tracing::warn!("{e}; the agent ends all the same");
+                }
+                self.once.tell();
+            }
             tokio::select! {
                 instruction = instructions.recv(), if renewal.is_none() => match instruction {
                     Some(instruction) => {
@@ -210,22 +216,19 @@ impl<'a> Server<'a> {
                 self.refused = Some(Problem::new(ErrorCode::Fenced, reason).hint(hint));
             }
             Instruction::Idle { ended: Some(ended), .. } if self.once.hears(&ended, self.running.is_none()) => {}
-            Instruction::Idle { boot_disk: true, .. } if self.running.is_none() => {
+            Instruction::Idle { boot_disk: true, .. } if self.running.is_none() && !self.once.waits() => {
                 tracing::info!("no workflow: the machine boots its own disk");
                 return Some(End::BootDisk);
             }
+            Instruction::Idle { .. } if self.running.is_some() => {}
             Instruction::Idle { ended, .. } => {
                 let says = match ended {
                     None => "no workflow; waiting for one".to_owned(),
                     Some(Ended { problem: None, .. }) => "the workflow has succeeded; waiting for another".to_owned(),
-                    Some(Ended { problem: Some(why), .. }) => {
-                        format!("the workflow failed: {why}; waiting for another")
-                    }
+                    Some(Ended { problem: Some(why), .. }) => format!("the workflow ended: {why}; waiting for another"),
                 };
                 tracing::info!("{says}");
-                if self.running.is_none() {
-                    self.board.say(&says);
-                }
+                self.board.say(&says);
             }
             Instruction::Refused { problem, retry_after } => {
                 let again = retry_after.map_or_else(String::new, |t| format!("; next attempt in {} s", t.as_secs()));
@@ -368,6 +371,35 @@ mod tests {
             }
         };
         assert!(matches!(timeout(LIMIT, ending).await.unwrap(), Ending::Restart(End::Reboot)));
+    }
+
+    #[tokio::test]
+    async fn one_workflow_is_over_with_its_runner_and_its_word() {
+        let uid = Uuid::from_u128(1);
+        let (session, _instructions) = testing::session(0);
+        let (board, tail, once) = (Board::default(), Tail::default(), Once::watched());
+        assert!(once.waits() && once.takes(uid));
+        let mut server = Server::new(&session, &Disks::watch(None), (&board, &tail), &once);
+        let (ends, ended) = oneshot::channel();
+        let task = tokio::spawn(async move { ended.await.unwrap() });
+        let (stop, control) = (watch::Sender::new(None), watch::Sender::new(Control::default()));
+        server.running = Some(Running { uid, lease: session.lease(), stop, control, task });
+        let (out, instructions) = mpsc::channel(1);
+        let word = Some(Ended { workflow_uid: uid, problem: None });
+        out.send(Instruction::Idle { boot_disk: true, ended: word }).await.unwrap();
+        let never = std::future::pending::<Result<Enrolled, EnrollError>>;
+        let story = async {
+            // Taken in: the room for one instruction is free again.
+            out.reserve().await.unwrap();
+            assert!(!once.is_over(), "its runner is at work");
+            ends.send(Outcome::Done).unwrap();
+            timeout(LIMIT, once.over()).await.unwrap();
+        };
+        tokio::select! {
+            _ = server.serve(instructions, &never) => panic!("it boots its disk"),
+            () = story => {}
+        }
+        assert_eq!(once.verdict(), Some(crate::life::Verdict::Succeeded));
     }
 
     #[tokio::test]

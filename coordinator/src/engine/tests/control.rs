@@ -72,7 +72,7 @@ async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
     let (run, _) = begun(&world).await;
     world.engine.requests().pause(&run.metadata.name, ann()).await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false, .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false, ended: None })));
     world.engine.requests().resume(&run.metadata.name, ann()).await.unwrap();
     assert_eq!(agent.assigned().start_attempt, 1);
 }

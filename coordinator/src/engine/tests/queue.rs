@@ -50,7 +50,10 @@ async fn installs_begin_in_the_order_of_their_requests() {
     let mut third = fleet[2].netboot(&world).await.unwrap();
     let mut second = fleet[1].netboot(&world).await.unwrap();
     for waiting in [&mut second, &mut third] {
-        assert!(matches!(waiting.received()[..], [ToAgent::Idle { boot_disk: false, .. }]), "it stays, and learns so");
+        assert!(
+            matches!(waiting.received()[..], [ToAgent::Idle { boot_disk: false, ended: None }]),
+            "it stays, and learns so"
+        );
     }
     world.engine.upkeep().tick().await.unwrap();
     assert!(admitted(&world, &runs[1]).await.2.contains("place 1 in the queue: 1 installs run"));

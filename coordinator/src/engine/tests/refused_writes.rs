@@ -105,7 +105,10 @@ async fn an_agent_without_a_stored_lease_gets_no_list() {
     let mut computer = Computer::described(&world, 3).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
     let mut session = computer.netboot(&world).await.unwrap();
-    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: false, .. }]), "it waits for its turn");
+    assert!(
+        matches!(session.received()[..], [ToAgent::Idle { boot_disk: false, ended: None }]),
+        "it waits for its turn"
+    );
     world.engine.fleet().index().admission.allow(3);
     faulty.refuse(is_machine);
     world.engine.upkeep().steps().admit().await.unwrap_err();
