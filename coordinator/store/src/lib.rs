@@ -18,9 +18,13 @@ mod journal;
 mod json;
 mod limits;
 mod memory;
+mod open_error;
+mod overlay;
 mod rules;
+mod seal;
 mod sqlite;
 mod store;
+mod stored;
 mod traits;
 
 pub use counts::Counts;
@@ -29,8 +33,8 @@ pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
-pub use sqlite::{
-    DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold,
-};
+pub use open_error::OpenError;
+pub use seal::KEY_FILE;
+pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;
 pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, Unreadable, Upkeep};

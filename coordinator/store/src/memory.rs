@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::history::History;
 use super::journal::By;
-use super::rules::Written;
+use super::rules::{Asked, Written};
 use super::{
     Change, ChangeOp, Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun,
-    MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError, journal, json, rules,
+    MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError, journal, json,
 };
 use landfall_api::message::EventRecord;
 
@@ -158,21 +158,21 @@ impl MemoryStore {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `make` sees what is stored and the next revision. Answers what is stored afterwards, or what was.
-    fn change(
-        &self, kind: Kind, name: &str, make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
-    ) -> Result<Document, StoreError> {
+    /// Answers what is stored afterwards, or what was.
+    fn change(&self, asked: Asked) -> Result<Document, StoreError> {
         let mut rows = self.table.rows();
-        let (revision, old) = (rows.revision + 1, rows.get(kind, name).map(|row| row.document.clone()));
-        let (op, document) = match (make(old.as_ref(), revision)?, &old) {
+        let (kind, name) = asked.key();
+        let (kind, name, by) = (kind, name.to_owned(), By::now());
+        let (revision, old) = (rows.revision + 1, rows.get(kind, &name).map(|row| row.document.clone()));
+        let (op, document) = match (asked.on(old.as_ref(), by.time, revision)?, &old) {
             (Written::As(op, document), _) => (op, document),
             (Written::Same, Some(old)) => return Ok(old.clone()),
-            (Written::Same, None) => return Err(StoreError::NotFound { kind, name: name.to_owned() }),
+            (Written::Same, None) => return Err(StoreError::NotFound { kind, name }),
         };
         let json = json::encoded(&document)?;
-        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, By::now()) {
+        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, by) {
             let mut journal = self.journal();
-            let entries = journal.entry((kind, name.to_owned())).or_default();
+            let entries = journal.entry((kind, name)).or_default();
             entries.push(entry);
             let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
             entries.drain(..excess);
@@ -198,26 +198,15 @@ impl DocumentStore for MemoryStore {
     }
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        let (kind, name) = (document.kind(), document.metadata().name.clone());
-        self.change(kind, &name.clone(), |stored, revision| match stored {
-            Some(_) => Err(StoreError::AlreadyExists { kind, name }),
-            None => Ok(Written::As(ChangeOp::Added, rules::created(document, revision))),
-        })
+        self.change(Asked::Create(document))
     }
 
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        let (kind, name) = (document.kind(), document.metadata().name.clone());
-        self.change(kind, &name.clone(), |stored, revision| match stored {
-            Some(stored) => rules::updated(stored, document, revision),
-            None => Err(StoreError::NotFound { kind, name }),
-        })
+        self.change(Asked::Update(document))
     }
 
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
-        self.change(kind, name, |stored, revision| match stored {
-            Some(stored) => rules::deleted(stored, version, Timestamp::now(), revision),
-            None => Err(StoreError::NotFound { kind, name: name.to_owned() }),
-        })
+        self.change(Asked::Delete { kind, name: name.to_owned(), version })
     }
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

@@ -1,13 +1,13 @@
 //! What every back end does to a document's metadata, in one place.
 
 use jiff::Timestamp;
-use landfall_api::Document;
+use landfall_api::{Document, Kind};
 use uuid::Uuid;
 
 use super::{ChangeOp, StoreError};
 
 /// Metadata of a new document. `revision` is the store's next one.
-pub(super) fn created(mut document: Document, revision: u64) -> Document {
+fn created(mut document: Document, revision: u64) -> Document {
     let metadata = document.metadata_mut();
     metadata.uid.get_or_insert_with(Uuid::new_v4);
     metadata.creation_timestamp.get_or_insert_with(Timestamp::now);
@@ -15,6 +15,47 @@ pub(super) fn created(mut document: Document, revision: u64) -> Document {
     metadata.generation = 1;
     metadata.resource_version = revision;
     document
+}
+
+/// A change that is asked for.
+#[derive(Clone)]
+pub(super) enum Asked {
+    /// A new document.
+    Create(Document),
+    /// Another content, of the version that it states.
+    Update(Document),
+    /// The document's end, of that version alone where one is stated.
+    Delete { kind: Kind, name: String, version: Option<u64> },
+}
+
+impl Asked {
+    /// The document that it is about.
+    pub(super) fn key(&self) -> (Kind, &str) {
+        match self {
+            Self::Create(document) | Self::Update(document) => (document.kind(), &document.metadata().name),
+            Self::Delete { kind, name, .. } => (*kind, name),
+        }
+    }
+
+    /// What it makes of `stored`. `revision` is the store's next one.
+    pub(super) fn on(self, stored: Option<&Document>, now: Timestamp, revision: u64) -> Result<Written, StoreError> {
+        let Some(stored) = stored else {
+            return match self {
+                Self::Create(document) => Ok(Written::As(ChangeOp::Added, created(document, revision))),
+                Self::Update(_) | Self::Delete { .. } => {
+                    let (kind, name) = self.key();
+                    Err(StoreError::NotFound { kind, name: name.to_owned() })
+                }
+            };
+        };
+        match self {
+            Self::Create(document) => {
+                Err(StoreError::AlreadyExists { kind: document.kind(), name: document.metadata().name.clone() })
+            }
+            Self::Update(document) => updated(stored, document, revision),
+            Self::Delete { version, .. } => deleted(stored, version, now, revision),
+        }
+    }
 }
 
 /// What a write comes to.
@@ -55,9 +96,7 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
 }
 
 /// The result of a deletion: the document is removed, or only marked while a finalizer remains.
-pub(super) fn deleted(
-    stored: &Document, version: Option<u64>, now: Timestamp, revision: u64,
-) -> Result<Written, StoreError> {
+fn deleted(stored: &Document, version: Option<u64>, now: Timestamp, revision: u64) -> Result<Written, StoreError> {
     let is = stored.metadata().resource_version;
     if let Some(given) = version.filter(|version| *version != is) {
         return Err(StoreError::Conflict {

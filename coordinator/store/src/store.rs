@@ -8,7 +8,8 @@ use crate::access::{Access, GrantStore, MemoryGrants};
 use crate::audit::{Audit, AuditLog, MemoryAudit};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
-use crate::sqlite::{OpenError, SqliteStore};
+use crate::open_error::OpenError;
+use crate::sqlite::SqliteStore;
 use crate::traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep};
 
 /// One of each.

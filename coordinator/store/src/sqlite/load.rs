@@ -1,33 +1,18 @@
-//! Documents as they are read at the start, from rows that this version or another one wrote.
-//!
-//! Each row has the number of the document schema it was written in. A row of a newer one may have fields that this version
-//! would drop at the next write, so the store does not open. A row of a known one that cannot be read stays as it is and
-//! is reported; the others are served.
+//! Documents as they are read at the start.
 
 use std::path::Path;
 
-use landfall_api::{Document, Kind};
 use rusqlite::Connection;
 
-use super::open_error::OpenError;
-use crate::{memory::Row, traits::Unreadable};
-
-/// The schema in which documents are stored. Rises when a document gets a field or a word that the version released last
-/// does not know: with the first change of `tests/golden/schemas/` after a release.
-pub(super) const DOCUMENT_SCHEMA: u32 = 1;
-
-/// What the rows hold.
-pub(super) struct Loaded {
-    pub(super) documents: Vec<Row>,
-    pub(super) unreadable: Vec<Unreadable>,
-}
+use crate::open_error::OpenError;
+use crate::stored::{DOCUMENT_SCHEMA, Loaded};
 
 /// Every document.
 pub(super) fn documents(connection: &Connection, path: &Path) -> Result<Loaded, OpenError> {
     let database = |source| OpenError::of_database(path, source);
     let mut select = connection.prepare("SELECT kind, name, json, schema FROM documents").map_err(database)?;
     let mut rows = select.query([]).map_err(database)?;
-    let mut loaded = Loaded { documents: Vec::new(), unreadable: Vec::new() };
+    let mut loaded = Loaded::default();
     while let Some(row) = rows.next().map_err(database)? {
         let text = |column| row.get::<_, String>(column).map_err(database);
         let (kind, name, schema) = (text(0)?, text(1)?, row.get::<_, u32>(3).map_err(database)?);
@@ -40,42 +25,16 @@ pub(super) fn documents(connection: &Connection, path: &Path) -> Result<Loaded, 
                 known: DOCUMENT_SCHEMA,
             });
         }
-        let row = |json: String| read(&kind, &json).map(|document| Row { document, bytes: json.len() });
-        match text(2).map_err(|error| error.to_string()).and_then(row) {
-            Ok(row) if row.document.kind().as_str() == kind && row.document.metadata().name == name => {
-                loaded.documents.push(row);
-            }
-            Ok(row) => {
-                let why = format!("its row holds {}", row.document.reference());
-                loaded.unreadable.push(Unreadable { kind, name, why });
-            }
-            Err(why) => loaded.unreadable.push(Unreadable { kind, name, why }),
-        }
+        loaded.take(kind, name, text(2).map_err(|error| error.to_string()));
     }
     Ok(loaded)
-}
-
-/// Straight into its type: there are hundreds of thousands. Only one that is refused is read as a tree, for the words.
-fn read(kind: &str, json: &str) -> Result<Document, String> {
-    let typed = match Kind::ALL.into_iter().find(|known| known.as_str() == kind) {
-        Some(Kind::Machine) => serde_json::from_str(json).map(Document::Machine),
-        Some(Kind::Template) => serde_json::from_str(json).map(Document::Template),
-        Some(Kind::Workflow) => serde_json::from_str(json).map(Document::Workflow),
-        Some(Kind::Secret) => serde_json::from_str(json).map(Document::Secret),
-        Some(Kind::EnrolmentRule) => serde_json::from_str(json).map(Document::EnrolmentRule),
-        Some(Kind::Pool) => serde_json::from_str(json).map(Document::Pool),
-        None => return Err("this version has no such kind".to_owned()),
-    };
-    if let Ok(document) = typed {
-        return Ok(document);
-    }
-    let value = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    Document::from_value(value).map_err(|problem| problem.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{DATABASE, SqliteStore, open::examine};
+    use landfall_api::Kind;
+
     use super::*;
     use crate::conformance::machine;
     use crate::error::StoreError;

@@ -7,10 +7,8 @@
 mod access;
 mod load;
 mod open;
-mod open_error;
 mod ops;
 mod reader;
-mod seal;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -29,18 +27,18 @@ use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
 pub use open::{DATABASE, REPLACED, RESTORING, SCHEMA, examine, hold};
-pub use open_error::OpenError;
-pub use seal::KEY_FILE;
 
 use super::journal::By;
 use super::memory::Table;
+use super::open_error::OpenError;
+use super::rules::Asked;
+use super::seal::Sealer;
 use super::{
     Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable, Upkeep,
     Watch, WatchError,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;
-use seal::Sealer;
 use wal::Bounds;
 use writer::{Batch, Writer};
 
@@ -155,12 +153,12 @@ impl DocumentStore for SqliteStore {
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
         let by = By::now();
-        self.writer.submit(move |batch| ops::create(batch, document, by)).await
+        self.writer.submit(move |batch| ops::change(batch, Asked::Create(document), by)).await
     }
 
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         let by = By::now();
-        self.writer.submit(move |batch| ops::update(batch, document, by)).await
+        self.writer.submit(move |batch| ops::change(batch, Asked::Update(document), by)).await
     }
 
     async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
@@ -183,8 +181,8 @@ impl DocumentStore for SqliteStore {
     }
 
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
-        let (name, by) = (name.to_owned(), By::now());
-        self.writer.submit(move |batch| ops::delete(batch, kind, &name, version, by)).await
+        let (asked, by) = (Asked::Delete { kind, name: name.to_owned(), version }, By::now());
+        self.writer.submit(move |batch| ops::change(batch, asked, by)).await
     }
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

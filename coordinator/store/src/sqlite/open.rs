@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction};
 
-use super::load::Loaded;
-use super::open_error::OpenError;
-use super::seal::Sealer;
 use super::{load, wal};
+use crate::open_error::OpenError;
+use crate::seal::Sealer;
+use crate::stored::Loaded;
 use crate::{error::StoreError, traits::Unreadable};
 
 /// The database's file in the data directory.
@@ -137,7 +137,11 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
         transaction.pragma_update(None, "user_version", version + 1).map_err(database)?;
         transaction.commit().map_err(database)?;
     }
-    let sealer = Sealer::open(data_dir, &connection)?;
+    let proof = connection.query_row("SELECT proof FROM sealing", [], |row| row.get(0)).optional().map_err(database)?;
+    let (sealer, new_proof) = Sealer::open(data_dir, proof)?;
+    if let Some(proof) = new_proof {
+        connection.execute("INSERT INTO sealing (id, proof) VALUES (1, ?1)", [proof]).map_err(database)?;
+    }
     seal(&mut connection, &sealer, &path)?;
     let revision = connection
         .query_row("SELECT value FROM meta WHERE key = 'revision'", [], |row| row.get(0))
@@ -191,7 +195,7 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
     }
     connection.pragma_update(None, "secure_delete", "ON").map_err(database)?;
     let transaction = connection.transaction().map_err(database)?;
-    let sealed = sealer.seal_plain_rows(&transaction).map_err(|error| match error {
+    let sealed = seal_plain_rows(sealer, &transaction).map_err(|error| match error {
         StoreError::Database(source) => OpenError::of_database(path, source),
         other => OpenError::Seal { path: path.to_owned(), why: other.to_string() },
     })?;
@@ -199,4 +203,17 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
     wal::fold(connection).map_err(database)?;
     tracing::info!(sealed, "secrets that an earlier version stored unencrypted are now encrypted");
     Ok(())
+}
+
+/// Seals what a former version kept in plain, all or nothing.
+fn seal_plain_rows(sealer: &Sealer, transaction: &Transaction<'_>) -> Result<usize, StoreError> {
+    let mut select = transaction.prepare("SELECT name, value FROM secrets WHERE sealed = 0")?;
+    let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+    let plain = rows.collect::<Result<Vec<_>, _>>()?;
+    for (name, value) in &plain {
+        let sealed = sealer.seal(name, value)?;
+        transaction
+            .execute("UPDATE secrets SET value = ?2, sealed = 1 WHERE name = ?1", rusqlite::params![name, sealed])?;
+    }
+    Ok(plain.len())
 }

@@ -7,9 +7,11 @@ use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use uuid::Uuid;
 
-use super::{load::DOCUMENT_SCHEMA, unwritten::Key, writer::Batch};
+use super::{unwritten::Key, writer::Batch};
 use crate::journal::By;
-use crate::rules::Written;
+use crate::overlay::Effect;
+use crate::rules::{Asked, Written};
+use crate::stored::DOCUMENT_SCHEMA;
 use crate::{
     Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError, journal, json,
     rules,
@@ -19,36 +21,26 @@ use landfall_api::message::EventRecord;
 /// A document larger than this many bytes is never written later: it could outgrow the limit meanwhile.
 const LATER_BYTES: usize = MAX_DOCUMENT_BYTES / 2;
 
-fn changed<'b>(batch: &'b Batch<'_>, kind: Kind, name: &str) -> Option<&'b Change> {
-    batch.changes.iter().rev().find(|change| {
-        let document = &change.document;
-        document.kind() == kind && document.metadata().name == name
-    })
-}
-
-/// As this transaction has it: what was committed before, and what it has changed since.
-fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Document> {
-    match changed(batch, kind, name) {
-        Some(change) => Some(change.document.clone()).filter(|_| change.op != ChangeOp::Deleted),
-        None => batch.table.get(kind, name),
+/// Writes what `asked` comes to; answers what is stored then, or what was.
+pub(super) fn change(batch: &mut Batch<'_>, asked: Asked, by: By) -> Result<Document, StoreError> {
+    match batch.overlay.effect(asked, by)? {
+        Ok(effect) => write(batch, effect),
+        Err(same) => Ok(same),
     }
 }
 
-fn write(
-    batch: &mut Batch<'_>, old: Option<&Document>, written: Written, by: By,
-) -> Result<Option<Document>, StoreError> {
-    let Written::As(op, document) = written else { return Ok(None) };
-    write_others_of(batch, &document)?;
-    let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let json = json::encoded(&document)?;
-    if op == ChangeOp::Deleted {
+fn write(batch: &mut Batch<'_>, Effect { change, entry }: Effect) -> Result<Document, StoreError> {
+    let document = &change.document;
+    write_others_of(batch, document)?;
+    let (kind, name, json) = (document.kind(), &document.metadata().name, change.json()?);
+    if change.op == ChangeOp::Deleted {
         batch
             .transaction
             .prepare_cached("DELETE FROM documents WHERE kind = ?1 AND name = ?2")?
             .execute(params![kind.as_str(), name])?;
     } else {
         // A new document takes no row's place: one that this version cannot read has the name already.
-        let insert = match op {
+        let insert = match change.op {
             ChangeOp::Added => "INSERT INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)",
             // In place: a replaced row would get a new rowid, and the index of names be written with every event.
             _ => {
@@ -60,16 +52,16 @@ fn write(
         let written = insert.execute(params![kind.as_str(), name, json.get(), DOCUMENT_SCHEMA]);
         match written.map_err(|error| (error.sqlite_error_code(), error)) {
             Ok(_) => {}
-            Err((Some(ErrorCode::ConstraintViolation), _)) => return Err(StoreError::Unreadable { kind, name }),
+            Err((Some(ErrorCode::ConstraintViolation), _)) => {
+                return Err(StoreError::Unreadable { kind, name: name.clone() });
+            }
             Err((_, error)) => return Err(error.into()),
         }
     }
-    batch.revision += 1;
-    if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
-        note(batch, kind, &name, &entry)?;
+    if let Some(entry) = entry {
+        note(batch, kind, name, &entry)?;
     }
-    batch.changes.push(Change::encoded(batch.revision, op, document.clone(), json));
-    Ok(Some(document))
+    Ok(batch.overlay.push(change))
 }
 
 fn note(batch: &Batch<'_>, kind: Kind, name: &str, entry: &HistoryEntry) -> Result<(), StoreError> {
@@ -89,35 +81,22 @@ fn note(batch: &Batch<'_>, kind: Kind, name: &str, entry: &HistoryEntry) -> Resu
     Ok(())
 }
 
-pub(super) fn create(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
-    let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let exists = || StoreError::AlreadyExists { kind, name: name.clone() };
-    if stored(batch, kind, &name).is_some() {
-        return Err(exists());
-    }
-    let document = rules::created(document, batch.revision + 1);
-    write(batch, None, Written::As(ChangeOp::Added, document), by)?.ok_or_else(exists)
-}
-
-pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
-    let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
-    let written = rules::updated(&old, document, batch.revision + 1)?;
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
-}
-
-/// [`update`] without the row: [`write_older`] follows. What people decide is written at once, and so is what may grow too large.
+/// [`change`] without the row: [`write_older`] follows. What people decide is written at once, and so is what may grow too large.
 pub(super) fn update_later(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
     let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
-    let bytes = changed(batch, kind, &name).map_or_else(|| batch.table.bytes(kind, &name), |change| change.bytes);
-    match rules::updated(&old, document, batch.revision + 1)? {
+    let overlay = &mut batch.overlay;
+    let Some(old) = overlay.stored(kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
+    let bytes = overlay.changed(kind, &name).map_or_else(|| overlay.table.bytes(kind, &name), |change| change.bytes);
+    let revision = overlay.revision + 1;
+    match rules::updated(&old, document, revision)? {
+        Written::Same => Ok(old),
         Written::As(ChangeOp::Modified, new) if bytes <= LATER_BYTES && journal::unchanged(&old, &new) => {
-            batch.revision += 1;
-            batch.changes.push(Change::unwritten(batch.revision, new.clone(), bytes));
-            Ok(new)
+            Ok(overlay.push(Change::unwritten(revision, new, bytes)))
         }
-        written => Ok(write(batch, Some(&old), written, by)?.unwrap_or(old)),
+        Written::As(op, new) => {
+            let effect = overlay.written(Some(&old), op, new, by)?;
+            write(batch, effect)
+        }
     }
 }
 
@@ -128,7 +107,7 @@ pub(super) fn write_older(batch: &mut Batch<'_>, before: Instant, most: usize) -
         if batch.written.contains(key) {
             continue;
         }
-        let Some(document) = stored(batch, key.0, &key.1) else { continue };
+        let Some(document) = batch.overlay.stored(key.0, &key.1) else { continue };
         write_others_of(batch, &document)?;
         write_row(batch, key, &document)?;
     }
@@ -165,9 +144,9 @@ fn write_workflow_of(batch: &mut Batch<'_>, document: &Document) -> Result<(), S
 
 /// The document, if it is newer in memory than on the disk.
 fn unwritten(batch: &Batch<'_>, key: &Key) -> Option<Document> {
-    match changed(batch, key.0, &key.1) {
+    match batch.overlay.changed(key.0, &key.1) {
         Some(change) => (!change.is_written && change.op != ChangeOp::Deleted).then(|| change.document.clone()),
-        None if batch.unwritten.has(key) && !batch.written.contains(key) => batch.table.get(key.0, &key.1),
+        None if batch.unwritten.has(key) && !batch.written.contains(key) => batch.overlay.table.get(key.0, &key.1),
         None => None,
     }
 }
@@ -186,15 +165,6 @@ fn write_row(batch: &mut Batch<'_>, key: &Key, document: &Document) -> Result<()
     }
     batch.written.push(key.clone());
     Ok(())
-}
-
-pub(super) fn delete(
-    batch: &mut Batch<'_>, kind: Kind, name: &str, version: Option<u64>, by: By,
-) -> Result<Document, StoreError> {
-    let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
-    let old = stored(batch, kind, name).ok_or_else(not_found)?;
-    let written = rules::deleted(&old, version, by.time, batch.revision + 1)?;
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
 }
 
 pub(super) fn history(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open_error::OpenError;
 use crate::error::StoreError;
+use crate::open_error::OpenError;
 
 /// Reads one after another, off the async threads.
 pub(super) struct Reader(Arc<Mutex<Connection>>);

@@ -6,6 +6,7 @@ use landfall_api::ErrorCode;
 use rusqlite::Connection;
 
 use super::*;
+use crate::KEY_FILE;
 use crate::conformance::{event, machine, with_serial};
 
 #[tokio::test]
@@ -414,7 +415,7 @@ async fn machine_and_workflow_are_written_as_of_one_step() {
         ops::update_later(batch, machine, By::now())?;
         let Document::Workflow(mut decided) = ops::update_later(batch, workflow, By::now())? else { panic!() };
         decided.metadata.labels.clear();
-        ops::update(batch, decided.into(), By::now())
+        ops::change(batch, Asked::Update(decided.into()), By::now())
     };
     store.writer.submit(newest).await.unwrap();
     assert_eq!(on_disk().await, (4, 4));

@@ -6,11 +6,11 @@ use nix::fcntl::Flock;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::open_error::OpenError;
 use super::unwritten::{Key, Unwritten};
 use super::wal::Wal;
 use super::{snapshot, vacuum};
-use crate::{Change, StoreError, memory::Table};
+use crate::open_error::OpenError;
+use crate::{Change, StoreError, memory::Table, overlay::Overlay};
 use landfall_edge::metrics::metrics;
 
 /// Operations that may wait in the queue; further callers wait outside.
@@ -24,12 +24,7 @@ const REVISIONS_AHEAD: u64 = 1 << 16;
 /// A transaction under way, as an operation sees it.
 pub(super) struct Batch<'c> {
     pub(super) transaction: Transaction<'c>,
-    /// Every document as it was committed last.
-    pub(super) table: &'c Table,
-    /// The store's revision so far, this batch's changes included.
-    pub(super) revision: u64,
-    /// What to publish once it is committed.
-    pub(super) changes: Vec<Change>,
+    pub(super) overlay: Overlay<'c>,
     /// What the disk does not have yet.
     pub(super) unwritten: &'c mut Unwritten,
     /// Of these, what it has once this is committed.
@@ -156,16 +151,8 @@ pub(super) type Last = fn(&mut Batch<'_>) -> Result<(), StoreError>;
 /// The last transaction; after it the disk has the revision as it is.
 fn end(connection: &Connection, progress: &mut Progress, last: Last) -> Result<(), StoreError> {
     let transaction = connection.unchecked_transaction()?;
-    let (unwritten, table) = (&mut progress.unwritten, &*progress.table);
-    let mut batch = Batch {
-        transaction,
-        table,
-        revision: progress.revision,
-        changes: Vec::new(),
-        unwritten,
-        written: Vec::new(),
-        lost: None,
-    };
+    let overlay = Overlay::new(&progress.table, progress.revision);
+    let mut batch = Batch { transaction, overlay, unwritten: &mut progress.unwritten, written: Vec::new(), lost: None };
     last(&mut batch)?;
     note_revision(&batch.transaction, progress.revision)?;
     Ok(batch.transaction.commit()?)
@@ -250,12 +237,10 @@ fn commit(
         Ok(transaction) => transaction,
         Err(error) => return refuse(jobs, &Arc::new(error)),
     };
-    let before = progress.revision;
-    let (unwritten, table) = (&mut progress.unwritten, &*progress.table);
-    let mut batch =
-        Batch { transaction, table, revision: before, changes: Vec::new(), unwritten, written: Vec::new(), lost: None };
+    let overlay = Overlay::new(&progress.table, progress.revision);
+    let mut batch = Batch { transaction, overlay, unwritten: &mut progress.unwritten, written: Vec::new(), lost: None };
     let answers = jobs.into_iter().map(|job| job(Ok(&mut batch))).collect();
-    let Batch { transaction, revision, changes, written, lost, .. } = batch;
+    let Batch { transaction, overlay: Overlay { revision, changes, .. }, written, lost, .. } = batch;
     let taken = progress.taken;
     let finish = || {
         if let Some(error) = lost {
@@ -288,11 +273,11 @@ fn in_savepoint<T>(
     if let Some(error) = &batch.lost {
         return Err(StoreError::Commit(error.clone()));
     }
-    let (revision, changes, written) = (batch.revision, batch.changes.len(), batch.written.len());
+    let (revision, changes, written) = (batch.overlay.revision, batch.overlay.changes.len(), batch.written.len());
     let result = savepoint(batch, operation);
     if result.is_err() {
-        batch.revision = revision;
-        batch.changes.truncate(changes);
+        batch.overlay.revision = revision;
+        batch.overlay.changes.truncate(changes);
         batch.written.truncate(written);
     }
     // A full disk or a failing one makes SQLite roll the whole transaction back. Outside of it every further statement

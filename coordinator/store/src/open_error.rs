@@ -16,7 +16,9 @@ pub enum OpenError {
     )]
     NotWritable { path: PathBuf, why: String },
     /// The key of the secrets is not usable.
-    #[error("cannot use the key of the secrets {path}: {what}; restore it from a backup, nothing was changed")]
+    #[error(
+        "cannot use the key of the secrets {path}: {what}; restore it from a backup, or copy it from another host of this store; nothing was changed"
+    )]
     Key { path: PathBuf, what: &'static str },
     /// Values that a former version kept in plain could not be sealed.
     #[error("cannot encrypt the secrets in {path}: {why}; nothing was changed")]
@@ -51,7 +53,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn of_path(path: &Path, source: std::io::Error) -> Self {
+    pub(crate) fn of_path(path: &Path, source: std::io::Error) -> Self {
         use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
         let path = path.to_owned();
         match source.kind() {
@@ -60,7 +62,7 @@ impl OpenError {
         }
     }
 
-    pub(super) fn of_database(path: &Path, source: rusqlite::Error) -> Self {
+    pub(crate) fn of_database(path: &Path, source: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode::{DiskFull, ReadOnly};
         let path = path.to_owned();
         match source.sqlite_error_code() {

@@ -1,4 +1,4 @@
-//! Secrets at rest: each value encrypted and authenticated under its own name, with a key in a file beside the database.
+//! Secrets at rest: each value encrypted and authenticated under its own name, with a key in a file of the data directory.
 //!
 //! The key keeps a copied database, or a lost disk of backups made by other means, from being a list of passwords. It does
 //! not keep anything from a user who may read the data directory. ChaCha20-Poly1305 with a random nonce: no counter that a
@@ -9,12 +9,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::error::StoreError;
+use crate::open_error::OpenError;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use rusqlite::{Connection, OptionalExtension as _, Transaction};
-
-use super::open_error::OpenError;
-use crate::error::StoreError;
 
 /// The key's file in the data directory, mode 0600.
 pub const KEY_FILE: &str = "secrets.key";
@@ -29,12 +27,10 @@ const PROOF: &str = "this key";
 pub(super) struct Sealer(LessSafeKey);
 
 impl Sealer {
-    /// Opens the key of the database behind `connection`; makes it if no value was ever sealed there.
-    pub(super) fn open(data_dir: &Path, connection: &Connection) -> Result<Self, OpenError> {
+    /// Opens the key in `data_dir` of the database that holds this proof of it. Where it holds none, no value was ever sealed
+    /// there: the key is made if there is none, and the database is to keep the proof that is answered.
+    pub(super) fn open(data_dir: &Path, proof: Option<Vec<u8>>) -> Result<(Self, Option<Vec<u8>>), OpenError> {
         let path = data_dir.join(KEY_FILE);
-        let database = |source| OpenError::Database { path: path.clone(), source };
-        let proof: Option<Vec<u8>> =
-            connection.query_row("SELECT proof FROM sealing", [], |row| row.get(0)).optional().map_err(database)?;
         let unusable = |what: &'static str| OpenError::Key { path: path.clone(), what };
         let sealer = match read_key(&path)? {
             Some(text) => {
@@ -49,11 +45,10 @@ impl Sealer {
             Some(proof) if sealer.unseal(PROOF, &proof).is_none() => {
                 Err(unusable("it is another database's key: the secrets here were sealed with a different one"))
             }
-            Some(_) => Ok(sealer),
+            Some(_) => Ok((sealer, None)),
             None => {
                 let proof = sealer.seal(PROOF, b"").map_err(|_| unusable("the system gave no random numbers"))?;
-                connection.execute("INSERT INTO sealing (id, proof) VALUES (1, ?1)", [proof]).map_err(database)?;
-                Ok(sealer)
+                Ok((sealer, Some(proof)))
             }
         }
     }
@@ -102,21 +97,6 @@ impl Sealer {
         let bytes = self.0.open_in_place(nonce, Aad::from(name), &mut content).ok()?.len();
         content.truncate(bytes);
         Some(content)
-    }
-
-    /// Seals what a former version kept in plain, all or nothing.
-    pub(super) fn seal_plain_rows(&self, transaction: &Transaction<'_>) -> Result<usize, StoreError> {
-        let mut select = transaction.prepare("SELECT name, value FROM secrets WHERE sealed = 0")?;
-        let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
-        let plain = rows.collect::<Result<Vec<_>, _>>()?;
-        for (name, value) in &plain {
-            let sealed = self.seal(name, value)?;
-            transaction.execute(
-                "UPDATE secrets SET value = ?2, sealed = 1 WHERE name = ?1",
-                rusqlite::params![name, sealed],
-            )?;
-        }
-        Ok(plain.len())
     }
 }
 
