@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc};
 use landfall_api::{ErrorCode, Kind, Problem};
 use uuid::Uuid;
 
-use super::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
+use super::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW, PostgresError};
 
 /// Why a store refused or could not do something.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -41,6 +41,9 @@ pub enum StoreError {
     /// The transaction was not committed, so nothing of it was acknowledged.
     #[error("the database did not commit")]
     Commit(#[source] Arc<rusqlite::Error>),
+    /// PostgreSQL failed or is not reachable. A commit whose answer was lost may have been done all the same.
+    #[error("the database failed")]
+    Postgres(#[source] Arc<PostgresError>),
     /// Another program keeps the write-ahead log from being folded back, and it has reached its bound.
     #[error("the write-ahead log {path} has reached {bytes} bytes: another program reads the database continuously")]
     WalFull { path: PathBuf, bytes: u64 },
@@ -81,6 +84,12 @@ fn of_the_disk(error: &rusqlite::Error) -> bool {
     )
 }
 
+impl From<PostgresError> for StoreError {
+    fn from(error: PostgresError) -> Self {
+        Self::Postgres(Arc::new(error))
+    }
+}
+
 impl StoreError {
     /// The stable code of it.
     pub fn code(&self) -> ErrorCode {
@@ -92,7 +101,7 @@ impl StoreError {
             Self::TooManyEvents { .. } => ErrorCode::LimitReached,
             Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
             Self::Commit(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
-            Self::Contended { .. } | Self::WalFull { .. } | Self::File { .. } | Self::Closed => {
+            Self::Contended { .. } | Self::Postgres(_) | Self::WalFull { .. } | Self::File { .. } | Self::Closed => {
                 ErrorCode::StoreUnavailable
             }
             Self::Database(_) | Self::Commit(_) | Self::Corrupt { .. } | Self::Sealed { .. } | Self::NoRandom => {
@@ -113,6 +122,10 @@ impl From<StoreError> for Problem {
                 problem.hint("end the program that has landfall.db open, then repeat the request; nothing is lost")
             }
             StoreError::Contended { .. } => problem.hint("find the program that changes it, then repeat the request"),
+            StoreError::Postgres(_) => problem.hint(
+                "check that PostgreSQL runs and is reachable from this host, then repeat the request; the coordinator connects \
+                    again by itself",
+            ),
             StoreError::Closed => problem.hint("the coordinator is stopping; repeat the request in a moment"),
             _ => problem.hint(
                 "nothing was stored; check the data directory's disk (space, mount, kernel log), then repeat the \

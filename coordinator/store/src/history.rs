@@ -57,6 +57,11 @@ impl Change {
         Self { revision, op: ChangeOp::Modified, document, encoded: Arc::default(), bytes, is_written: false }
     }
 
+    /// The document's JSON, if it was made already.
+    pub(crate) fn written_json(&self) -> Option<&str> {
+        self.encoded.get().map(|json| json.get())
+    }
+
     /// The document as JSON. Encoded once, for the disk and for every watcher.
     ///
     /// # Errors
@@ -111,6 +116,14 @@ impl History {
             kept.bytes -= oldest.bytes;
             kept.floor += 1;
         }
+        drop(kept);
+        self.newest.send_replace(revision);
+    }
+
+    /// Forgets everything: what follows begins after `revision`.
+    pub(super) fn begin_again(&self, revision: u64) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = Kept { changes: VecDeque::new(), bytes: 0, floor: revision };
         drop(kept);
         self.newest.send_replace(revision);
     }

@@ -38,6 +38,14 @@ struct Rows {
 }
 
 impl Rows {
+    fn new(documents: Vec<Row>, revision: u64) -> Self {
+        let mut rows = Self { revision, ..Self::default() };
+        for row in documents {
+            rows.put(ChangeOp::Added, row);
+        }
+        rows
+    }
+
     fn get(&self, kind: Kind, name: &str) -> Option<&Row> {
         self.documents.get(&kind)?.get(name)
     }
@@ -58,11 +66,7 @@ impl Rows {
 
 impl Table {
     pub(super) fn new(documents: Vec<Row>, revision: u64) -> Self {
-        let mut rows = Rows { revision, ..Rows::default() };
-        for row in documents {
-            rows.put(ChangeOp::Added, row);
-        }
-        Self { rows: Mutex::new(rows), history: History::starting_at(revision) }
+        Self { rows: Mutex::new(Rows::new(documents, revision)), history: History::starting_at(revision) }
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
@@ -89,6 +93,19 @@ impl Table {
 
     pub(super) fn counts(&self) -> Counts {
         self.rows().counts.clone()
+    }
+
+    /// The revision up to which it is.
+    pub(super) fn revision(&self) -> u64 {
+        self.rows().revision
+    }
+
+    /// Holds these documents from now on. Every watch that has not seen this revision expires.
+    pub(super) fn replace(&self, documents: Vec<Row>, revision: u64) {
+        let new = Rows::new(documents, revision);
+        let mut rows = self.rows();
+        *rows = new;
+        self.history.begin_again(revision);
     }
 
     pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {

@@ -89,6 +89,16 @@ impl Sealer {
         Ok(out)
     }
 
+    /// The same of what was found under this name, if anything.
+    ///
+    /// # Errors
+    /// [`StoreError::Sealed`] if this is not it.
+    pub(super) fn unseal_found(&self, name: &str, sealed: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(sealed) = sealed else { return Ok(None) };
+        let value = self.unseal(name, &sealed);
+        value.map(Some).ok_or_else(|| StoreError::Sealed { name: name.to_owned() })
+    }
+
     /// The value that was sealed under this name; `None` if this is not it.
     pub(super) fn unseal(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, content) = sealed.strip_prefix(&[SEALED_1])?.split_at_checked(NONCE_LEN)?;

@@ -9,6 +9,7 @@ use crate::audit::{Audit, AuditLog, MemoryAudit};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::open_error::OpenError;
+use crate::postgres::{PostgresError, PostgresOptions, PostgresStore};
 use crate::sqlite::SqliteStore;
 use crate::traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep};
 
@@ -48,6 +49,15 @@ impl Store {
         Ok(Self { upkeep: Some(store), ..opened })
     }
 
+    /// Opens the PostgreSQL store; a database without tables gets them.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::open`].
+    pub async fn open_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
+        let store = Arc::new(PostgresStore::open(options).await?);
+        Ok(Self::new(store.clone(), store.clone(), store.clone()).with_access(store.clone(), store))
+    }
+
     /// A store in memory, for tests and simulation.
     pub fn memory() -> Self {
         let store = Arc::new(MemoryStore::default());
@@ -76,7 +86,7 @@ impl Store {
 
     /// The stored documents that this version cannot read.
     pub fn unreadable(&self) -> &[Unreadable] {
-        self.upkeep().map(|upkeep| upkeep.unreadable()).unwrap_or_default()
+        self.documents.unreadable()
     }
 
     /// Whether that document is stored and cannot be read: what seems to belong to nothing may belong to it.

@@ -87,6 +87,10 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+    /// The stored documents that could not be read at the start.
+    fn unreadable(&self) -> &[Unreadable] {
+        &[]
+    }
 }
 
 /// Documents of a kind, by name.
@@ -165,8 +169,6 @@ pub trait Upkeep: Send + Sync {
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
     /// Waits until nothing can be written any more, because the thread that writes has ended: every later write fails.
     async fn ended(&self);
-    /// The documents that could not be read at the start.
-    fn unreadable(&self) -> &[Unreadable];
 }
 
 /// A stored document that this version cannot read. It stays in the store as it is.

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use crate::conformance::machine;
     use crate::error::StoreError;
-    use crate::traits::{DocumentStore, Upkeep as _};
+    use crate::traits::DocumentStore;
 
     async fn with_rows(change: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

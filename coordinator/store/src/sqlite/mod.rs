@@ -88,12 +88,6 @@ impl SqliteStore {
         let writer = Writer::start(connection, wal, lock, table.clone(), revision, last)?;
         Ok(Self { table, reader, writer, sealer, path, unreadable: loaded.unreadable })
     }
-
-    fn unseal(&self, name: &str, sealed: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(sealed) = sealed else { return Ok(None) };
-        let value = self.sealer.unseal(name, &sealed);
-        value.map(Some).ok_or_else(|| StoreError::Sealed { name: name.to_owned() })
-    }
 }
 
 fn wal_of(database: &Path) -> PathBuf {
@@ -130,10 +124,6 @@ impl Upkeep for SqliteStore {
 
     async fn ended(&self) {
         self.writer.ended().await;
-    }
-
-    fn unreadable(&self) -> &[Unreadable] {
-        &self.unreadable
     }
 }
 
@@ -197,6 +187,10 @@ impl DocumentStore for SqliteStore {
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.table.watch(kind, from_revision)
     }
+
+    fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
 }
 
 #[async_trait]
@@ -228,13 +222,13 @@ impl SecretStore for SqliteStore {
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let owned = name.to_owned();
         let sealed = self.reader.read(move |connection| ops::secret(connection, &owned, now)).await?;
-        self.unseal(name, sealed)
+        self.sealer.unseal_found(name, sealed)
     }
 
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let owned = name.to_owned();
         let sealed = self.writer.submit(move |batch| ops::consume_secret(batch, &owned, now)).await?;
-        self.unseal(name, sealed)
+        self.sealer.unseal_found(name, sealed)
     }
 
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {

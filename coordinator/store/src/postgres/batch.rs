@@ -1,0 +1,224 @@
+//! One transaction of the writer: three round trips, whatever is in it.
+//!
+//! It begins, takes the locks, and reads what it must know of the log; then everything is decided in memory; then it writes all of
+//! it and commits. Statements of one round trip are sent together, and one that fails makes the commit a rollback.
+
+use std::collections::HashSet;
+
+use landfall_api::{Document, Kind};
+use tokio_postgres::{Error, types::ToSql};
+
+use super::appends::{Log, Place, Wanted, place};
+use super::error::PostgresError;
+use super::job::{Job, Note, Planned, Positions};
+use super::load::{self, as_stored, number};
+use super::rows::{self, Entry};
+use super::session::Session;
+use crate::journal::By;
+use crate::memory::Table;
+use crate::overlay::Overlay;
+use crate::rules::Asked;
+use crate::stored::DOCUMENT_SCHEMA;
+use crate::{Change, HISTORY_PER_DOCUMENT, StoreError};
+
+type Params<'a, const N: usize> = [&'a (dyn ToSql + Sync); N];
+
+/// Why a transaction has not been committed.
+pub(super) enum Failed {
+    /// Some of what others changed is no longer kept: everything is to be loaded again.
+    Behind,
+    Error(PostgresError),
+}
+
+impl<E: Into<PostgresError>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// A transaction that was committed.
+pub(super) struct Committed {
+    pub(super) planned: Vec<Planned>,
+    pub(super) positions: Positions,
+    pub(super) changes: Vec<Change>,
+}
+
+/// What a transaction is to write.
+struct Plan<'j> {
+    planned: Vec<Planned>,
+    changes: Vec<Change>,
+    entries: Vec<Entry>,
+    log: Log,
+    notes: Vec<&'j Note>,
+}
+
+/// Does all of it in one transaction, or nothing. `unreadable` are documents whose names are taken. `hints` says whether others are
+/// to learn of it at once.
+pub(super) async fn commit(
+    session: &Session, table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &[Job], hints: bool,
+) -> Result<Committed, Failed> {
+    let log = begin(session, table, jobs).await?;
+    let plan = plan(table, unreadable, jobs, log);
+    let known = positions_of(session, &plan.log.known).await?;
+    let mut positions = write(session, &plan, hints).await?;
+    positions.events.extend(known);
+    Ok(Committed { planned: plan.planned, positions, changes: plan.changes })
+}
+
+/// A statement that not every transaction needs.
+async fn when<T>(is_needed: bool, statement: impl Future<Output = Result<T, Error>>) -> Result<Option<T>, Error> {
+    if is_needed { statement.await.map(Some) } else { Ok(None) }
+}
+
+/// Begins, and takes the locks. With the one of revisions, memory is made what the database is.
+async fn begin(session: &Session, table: &Table, jobs: &[Job]) -> Result<Log, Failed> {
+    let (client, statements) = (&session.client, &session.statements);
+    let changes = jobs.iter().any(|job| matches!(job, Job::Change { .. }));
+    let wanted = Wanted::of(jobs.iter().flat_map(|job| match job {
+        Job::Append { events, .. } => events.as_slice(),
+        _ => &[],
+    }));
+    let appends = !wanted.attempts.is_empty();
+    let workflows: Vec<_> = wanted.workflows.iter().collect();
+    let column = |of: fn(&(uuid::Uuid, u32, u32)) -> i64| wanted.attempts.iter().map(of).collect::<Vec<_>>();
+    let of = wanted.attempts.iter().map(|attempt| attempt.0).collect::<Vec<_>>();
+    let (actions, attempts) = (column(|a| i64::from(a.1)), column(|a| i64::from(a.2)));
+    let (in_runs, in_newest): (Params<'_, 1>, Params<'_, 3>) = ([&workflows], [&of, &actions, &attempts]);
+    let (begun, locked, runs, newest) = tokio::join!(
+        biased;
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        when(changes, client.query_one(&statements.lock, &[])),
+        when(appends, client.query(&statements.runs, &in_runs)),
+        when(appends, client.query(&statements.newest, &in_newest)),
+    );
+    begun?;
+    let (locked, runs, newest) = (locked?, runs?.unwrap_or_default(), newest?.unwrap_or_default());
+    if let Some(row) = locked
+        && number(row.get(0)) != table.revision()
+        && !load::catch_up(session, table).await?
+    {
+        return Err(Failed::Behind);
+    }
+    Ok(Log::read(&runs, &newest))
+}
+
+/// Decides everything; nothing is read or written for it.
+fn plan<'j>(table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job], log: Log) -> Plan<'j> {
+    let mut overlay = Overlay::new(table, table.revision());
+    let mut plan = Plan {
+        planned: Vec::with_capacity(jobs.len()),
+        changes: Vec::new(),
+        entries: Vec::new(),
+        log,
+        notes: Vec::new(),
+    };
+    for job in jobs {
+        let planned = match job {
+            Job::Change { asked: Asked::Create(document), .. }
+                if unreadable.contains(&(document.kind(), document.metadata().name.clone())) =>
+            {
+                let (kind, name) = (document.kind(), document.metadata().name.clone());
+                Planned::Changed(Err(StoreError::Unreadable { kind, name }))
+            }
+            Job::Change { asked, by, .. } => Planned::Changed(change(&mut overlay, &mut plan.entries, asked, by)),
+            Job::Append { events, .. } => Planned::Appended(plan.log.append(events)),
+            Job::Note { note, .. } => {
+                plan.notes.push(note);
+                Planned::Noted(plan.notes.len() - 1)
+            }
+        };
+        plan.planned.push(planned);
+    }
+    plan.changes = overlay.changes;
+    plan
+}
+
+fn change(overlay: &mut Overlay<'_>, entries: &mut Vec<Entry>, asked: &Asked, by: &By) -> Result<Document, StoreError> {
+    match overlay.effect(asked.clone(), by.clone())? {
+        Ok(effect) => {
+            entries.extend(effect.entry.map(|entry| Entry::of(&effect.change.document, &entry)).transpose()?);
+            Ok(overlay.push(effect.change))
+        }
+        Err(same) => Ok(same),
+    }
+}
+
+/// Of events that were sent again: seldom.
+async fn positions_of(session: &Session, known: &[Place]) -> Result<Vec<(Place, u64)>, Failed> {
+    if known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (workflows, actions, attempts, numbers) = columns(known.iter());
+    let rows =
+        session.client.query(&session.statements.positions, &[&workflows, &actions, &attempts, &numbers]).await?;
+    Ok(rows.iter().filter_map(|row| Some((place(row, 3)?, number(row.get(4))))).collect())
+}
+
+type Columns = (Vec<uuid::Uuid>, Vec<i64>, Vec<i64>, Vec<i64>);
+
+fn columns<'p>(places: impl Iterator<Item = &'p Place>) -> Columns {
+    let mut columns = Columns::default();
+    for ((workflow, action, attempt), seq) in places {
+        columns.0.push(*workflow);
+        columns.1.push(i64::from(*action));
+        columns.2.push(i64::from(*attempt));
+        columns.3.push(as_stored(*seq));
+    }
+    columns
+}
+
+/// Writes the rows, and commits.
+async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positions, Failed> {
+    let (client, statements) = (&session.client, &session.statements);
+    let schema = DOCUMENT_SCHEMA as i32;
+    let (put, gone) = rows::left(&plan.changes)?;
+    let (puts, removals): (Params<'_, 4>, Params<'_, 2>) =
+        ([&put.kinds, &put.names, &put.json, &schema], [&gone.kinds, &gone.names]);
+    let new = rows::changes(&plan.changes)?;
+    let newest = new.revisions.last().copied().unwrap_or_default();
+    let revision: Params<'_, 1> = [&newest];
+    let of = &new.rows;
+    let changes: Params<'_, 6> = [&new.revisions, &new.ops, &of.kinds, &of.names, &of.json, &schema];
+    let lines = rows::history(&plan.entries);
+    let (of, bound) = (&lines.rows, HISTORY_PER_DOCUMENT as i64);
+    let (history, bounds): (Params<'_, 5>, Params<'_, 3>) =
+        ([&lines.revisions, &of.kinds, &of.names, &lines.times, &of.json], [&of.kinds, &of.names, &bound]);
+    let (workflows, actions, attempts, numbers) = columns(plan.log.new.iter().map(|(place, _)| place));
+    let json: Vec<_> = plan.log.new.iter().map(|(_, json)| json.as_str()).collect();
+    let events: Params<'_, 5> = [&workflows, &actions, &attempts, &numbers, &json];
+    let (of, added): (Vec<_>, Vec<_>) = plan.log.added().into_iter().unzip();
+    let runs: Params<'_, 2> = [&of, &added];
+    let noted = rows::audit(&plan.notes);
+    let (intents, audit): (Params<'_, 1>, Params<'_, 3>) =
+        ([&noted.intents], [&noted.rings, &noted.are_intents, &noted.json]);
+
+    let (has_changes, has_events, has_entries) = (newest != 0, !json.is_empty(), !lines.revisions.is_empty());
+    let results = tokio::join!(
+        biased;
+        when(!put.kinds.is_empty(), client.execute(&statements.put_documents, &puts)),
+        when(!gone.kinds.is_empty(), client.execute(&statements.remove_documents, &removals)),
+        when(has_changes, client.execute(&statements.put_changes, &changes)),
+        when(has_entries, client.execute(&statements.put_history, &history)),
+        when(has_entries, client.execute(&statements.bound_history, &bounds)),
+        when(!noted.intents.is_empty(), client.execute(&statements.drop_intents, &intents)),
+        when(has_changes, client.execute(&statements.set_revision, &revision)),
+        when(has_changes && hints, client.execute(&statements.notify, &[])),
+        when(has_events, client.query(&statements.put_events, &events)),
+        when(has_events, client.execute(&statements.put_runs, &runs)),
+        when(!noted.rings.is_empty(), client.query(&statements.put_audit, &audit)),
+        client.batch_execute("COMMIT"),
+    );
+    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, audit, done) = results;
+    // In the order in which they were sent: the first that failed says why, and the others only that one has failed.
+    for counted in [put, gone, changes, history, bounds, intents, revision, notified] {
+        counted?;
+    }
+    let events = events?.unwrap_or_default();
+    runs?;
+    let audit = audit?.unwrap_or_default();
+    done?;
+    let events = events.iter().filter_map(|row| Some((place(row, 3)?, number(row.get(4))))).collect();
+    let mut audit: Vec<_> = audit.iter().map(|row| number(row.get(0))).collect();
+    audit.sort_unstable();
+    Ok(Positions { events, audit })
+}

@@ -1,0 +1,70 @@
+//! What the promise that nothing acknowledged is lost needs of the server.
+
+use tokio_postgres::Client;
+
+use super::error::PostgresError;
+
+/// PostgreSQL's oldest version.
+const OLDEST: u32 = 15;
+/// Held by a store that is to be alone, while its session lasts. A number by chance, as PostgreSQL's locks have no names.
+const ALONE: i64 = 0x6c66_3f08_c2e5_19d4;
+/// So often two sessions are compared: a pooler that has several connections gives them out in turn.
+const COMPARED: usize = 8;
+
+/// The version, and the settings that keep what was committed.
+pub(super) async fn server(client: &Client, accepts_loss: bool) -> Result<(), PostgresError> {
+    let row = client
+        .query_one("SELECT current_setting('server_version_num')::bigint, current_setting('server_version')", &[])
+        .await?;
+    // 150004 is 15.4.
+    if row.get::<_, i64>(0) < i64::from(OLDEST) * 10_000 {
+        return Err(PostgresError::TooOld { found: row.get(1), needed: OLDEST });
+    }
+    if accepts_loss {
+        return Ok(());
+    }
+    let row = client
+        .query_one(
+            "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
+             current_setting('synchronous_standby_names') <> ''",
+            &[],
+        )
+        .await?;
+    for (column, setting) in ["fsync", "full_page_writes", "synchronous_commit"].into_iter().enumerate() {
+        let value: String = row.get(column);
+        // With a standby that must have it too, a commit on this disk alone is lost by a fail-over.
+        if value == "off" || (value == "local" && row.get(3)) {
+            return Err(PostgresError::Unsafe { setting: setting.to_owned(), value });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a pooler that gives each transaction another session: locks and hints would be another's. Two connections to the
+/// server itself always have two sessions, and each the settings that were asked for.
+pub(super) async fn sessions(a: &Client, b: &Client) -> Result<(), PostgresError> {
+    let question = "SELECT pg_backend_pid(), current_setting('idle_in_transaction_session_timeout')";
+    let mut first: Option<[i32; 2]> = None;
+    for _ in 0..COMPARED {
+        let (one, other) = (a.query_one(question, &[]).await?, b.query_one(question, &[]).await?);
+        let pids: [i32; 2] = [one.get(0), other.get(0)];
+        let why = if pids[0] == pids[1] {
+            "two connections share one session"
+        } else if first.is_some_and(|first| first != pids) {
+            "one connection has several sessions"
+        } else if one.get::<_, String>(1) != "2s" {
+            "a session lacks the settings that it was begun with"
+        } else {
+            first = Some(pids);
+            continue;
+        };
+        return Err(PostgresError::Pooled { why: why.to_owned() });
+    }
+    Ok(())
+}
+
+/// Takes the database for this session alone.
+pub(super) async fn alone(client: &Client) -> Result<(), PostgresError> {
+    let is_taken: bool = client.query_one("SELECT pg_try_advisory_lock($1)", &[&ALONE]).await?.get(0);
+    if is_taken { Ok(()) } else { Err(PostgresError::InUse) }
+}

@@ -1,0 +1,100 @@
+//! Why a PostgreSQL database cannot be opened, and what to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+
+use crate::open_error::OpenError;
+
+/// Why the PostgreSQL store cannot be opened, or is not opened again after its connection was lost.
+#[allow(missing_docs, reason = "each message says what its fields are")]
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresError {
+    /// The URL does not parse.
+    #[error("the store's URL is invalid: {0}; write postgresql://user@host/database")]
+    Url(String),
+    /// The URL has a password in it, where every list of processes and every log may show it.
+    #[error(
+        "the store's URL contains a password; write it into a file of mode 0600 and name that as the password file"
+    )]
+    PasswordInUrl,
+    /// A connection over a network would be readable by others.
+    #[error(
+        "the connection to {host} would not be encrypted; name the CA of its certificate, or write sslmode=disable into the URL to accept that"
+    )]
+    Plain { host: String },
+    /// A file of the configuration is not usable.
+    #[error("cannot use {path}: {why}")]
+    File { path: PathBuf, why: String },
+    /// The host's name has no address.
+    #[error("cannot resolve {host}: {why}")]
+    Resolve { host: String, why: String },
+    /// No connection, or the server refused something.
+    #[error("PostgreSQL: {}", spelled(.0))]
+    Server(#[source] tokio_postgres::Error),
+    /// The server did not answer.
+    #[error("PostgreSQL did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The server is too old.
+    #[error("PostgreSQL {found} is too old; version {needed} or newer is needed")]
+    TooOld { found: String, needed: u32 },
+    /// A setting of the server lets acknowledged writes be lost.
+    #[error(
+        "the server has {setting} = {value}, which can lose acknowledged writes; set it to on, or accept the loss by name in the configuration"
+    )]
+    Unsafe { setting: String, value: String },
+    /// A pooler gives each transaction another session.
+    #[error(
+        "a transaction pooler stands between this coordinator and PostgreSQL: {why}; connect to the server itself, or pool by session"
+    )]
+    Pooled { why: String },
+    /// A newer coordinator wrote it.
+    #[error(
+        "the database has schema {found}, but this coordinator supports only up to {known}; start the newer version"
+    )]
+    Newer { found: i32, known: i32 },
+    /// A newer coordinator wrote a document in it.
+    #[error(
+        "the database contains {what} in document schema {found}, but this coordinator supports only up to {known} and \
+            would lose what it does not know; start the newer version"
+    )]
+    NewerDocument { what: String, found: u32, known: u32 },
+    /// It is not the database that was opened first.
+    #[error("the database is another one than at the start, or an older state of it; restart the coordinator")]
+    Another,
+    /// Another coordinator has it.
+    #[error("another coordinator has this database open; several at once are not supported yet, stop that one first")]
+    InUse,
+    /// The key of the secrets is not usable.
+    #[error(transparent)]
+    Key(#[from] OpenError),
+}
+
+/// A server's error with its own words: the error's type keeps them in its source.
+pub(super) fn spelled(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(said), _) => format!("{} ({})", said.message(), said.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+impl From<tokio_postgres::Error> for PostgresError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl PostgresError {
+    /// Whether two transactions met, so that the same one may succeed at once.
+    pub(super) fn is_collision(&self) -> bool {
+        let code = match self {
+            Self::Server(error) => error.code(),
+            _ => None,
+        };
+        [&SqlState::UNIQUE_VIOLATION, &SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
+            .iter()
+            .any(|collision| code == Some(collision))
+    }
+}

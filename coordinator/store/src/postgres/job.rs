@@ -1,0 +1,73 @@
+//! What the writer is asked for, and what it answers.
+
+use std::collections::HashMap;
+
+use landfall_api::Document;
+use landfall_api::message::EventRecord;
+use tokio::sync::oneshot;
+
+use super::appends::Place;
+use crate::StoreError;
+use crate::journal::By;
+use crate::rules::Asked;
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// An operation of a transaction.
+pub(super) enum Job {
+    /// Changes a document; answers what is stored then.
+    Change { asked: Asked, by: By, reply: Reply<Document> },
+    /// Appends events; answers their positions.
+    Append { events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
+    /// Adds a line to the audit log, in the place of an intent where one is stated; answers its position.
+    Note { note: Note, reply: Reply<u64> },
+}
+
+/// A line of the audit log.
+pub(super) struct Note {
+    pub(super) ring: i16,
+    pub(super) is_intent: bool,
+    pub(super) json: String,
+    pub(super) instead_of: Option<i64>,
+}
+
+/// What an operation comes to, if its transaction is committed.
+pub(super) enum Planned {
+    Changed(Result<Document, StoreError>),
+    Appended(Result<Vec<Place>, StoreError>),
+    /// The how manieth of its transaction.
+    Noted(usize),
+}
+
+/// Where the transaction has put things.
+#[derive(Default)]
+pub(super) struct Positions {
+    pub(super) events: HashMap<Place, u64>,
+    pub(super) audit: Vec<u64>,
+}
+
+impl Job {
+    /// Answers the caller, after the commit. One that has gone does not matter: what it asked for stands all the same.
+    pub(super) fn answer(self, planned: Planned, positions: &Positions) {
+        match (self, planned) {
+            (Self::Change { reply, .. }, Planned::Changed(result)) => drop(reply.send(result)),
+            (Self::Append { reply, .. }, Planned::Appended(result)) => {
+                let position = |place: &Place| positions.events.get(place).copied().ok_or(StoreError::Closed);
+                drop(reply.send(result.and_then(|places| places.iter().map(position).collect())));
+            }
+            (Self::Note { reply, .. }, Planned::Noted(nth)) => {
+                drop(reply.send(positions.audit.get(nth).copied().ok_or(StoreError::Closed)));
+            }
+            (job, _) => job.refuse(StoreError::Closed),
+        }
+    }
+
+    /// Answers that nothing was acknowledged.
+    pub(super) fn refuse(self, why: StoreError) {
+        match self {
+            Self::Change { reply, .. } => drop(reply.send(Err(why))),
+            Self::Append { reply, .. } => drop(reply.send(Err(why))),
+            Self::Note { reply, .. } => drop(reply.send(Err(why))),
+        }
+    }
+}

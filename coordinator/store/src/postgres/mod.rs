@@ -1,0 +1,200 @@
+//! The PostgreSQL back end: several coordinators over one database.
+//!
+//! Each holds every document in memory, as committed; its writer task commits in groups and follows what the others commit. A
+//! revision is given out under the lock of one row, by a coordinator that has taken in every earlier one: so revisions are unique,
+//! without gaps, and seen in one order by everybody.
+
+mod access;
+mod appends;
+mod batch;
+mod checks;
+mod connect;
+mod error;
+mod hints;
+mod job;
+mod load;
+mod options;
+mod reader;
+mod rows;
+mod schema;
+#[cfg(test)]
+pub(crate) mod server;
+mod session;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod writer;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
+use uuid::Uuid;
+
+pub use error::PostgresError;
+pub use options::PostgresOptions;
+
+use crate::journal::By;
+use crate::memory::Table;
+use crate::rules::Asked;
+use crate::seal::Sealer;
+use crate::{
+    Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore, StoreError,
+    Unreadable, Watch, WatchError,
+};
+use connect::Link;
+use job::Job;
+use load::{as_stored, number};
+use reader::Reader;
+use session::Session;
+use writer::Writer;
+
+/// The whole store in one PostgreSQL database.
+pub struct PostgresStore {
+    table: Arc<Table>,
+    reader: Reader,
+    writer: Writer,
+    sealer: Sealer,
+    unreadable: Vec<Unreadable>,
+}
+
+impl PostgresStore {
+    /// Opens the database, makes its tables where there are none, and loads every document.
+    ///
+    /// # Errors
+    /// [`PostgresError`]: the server is not reachable, too old or not safe; the database is of a newer version, or in use; the
+    /// key of its secrets is missing or another one.
+    pub async fn open(options: PostgresOptions) -> Result<Self, PostgresError> {
+        options.check_encryption()?;
+        let link = Link::new(options);
+        let hints = Arc::default();
+        let mut client = link.connect(Arc::clone(&hints)).await?;
+        checks::server(&client, link.options().accepts_loss).await?;
+        let reader = Reader::new(&link)?;
+        checks::sessions(&client, &link.connect(Arc::default()).await?).await?;
+        let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;
+        let mut session = Session::begin(&link, client, hints).await?;
+        let (loaded, revision) = load::documents(&mut session.client).await?;
+        let table = Arc::new(Table::new(loaded.documents, revision));
+        let writer = Writer::start(link, id, table.clone(), &loaded.unreadable, session);
+        Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
+    }
+
+    async fn change(&self, asked: Asked) -> Result<Document, StoreError> {
+        let by = By::now();
+        self.writer.submit(|reply| Job::Change { asked, by, reply }).await
+    }
+}
+
+#[async_trait]
+impl DocumentStore for PostgresStore {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+        Ok(self.table.get(kind, name))
+    }
+
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
+        Ok(self.table.page(kind, after, limit))
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        Ok(self.table.counts())
+    }
+
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        self.change(Asked::Create(document)).await
+    }
+
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        self.change(Asked::Update(document)).await
+    }
+
+    async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
+        self.change(Asked::Delete { kind, name: name.to_owned(), version }).await
+    }
+
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let select = "SELECT json FROM history WHERE kind = $1 AND name = $2 ORDER BY revision DESC LIMIT $3";
+        let limit = limit.min(HISTORY_PER_DOCUMENT) as i64;
+        let rows = self.reader.rows(select, &[&kind.as_str(), &name, &limit]).await?;
+        let corrupt = |source| StoreError::Corrupt { what: format!("the history of {kind} {name}"), source };
+        rows.iter().rev().map(|row| serde_json::from_str(row.get(0)).map_err(corrupt)).collect()
+    }
+
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        let delete = "DELETE FROM history WHERE time < $1 OR revision <=
+            (SELECT revision FROM history WHERE time >= $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)";
+        self.reader.count(delete, &[&before.as_millisecond(), &as_stored(most)]).await
+    }
+
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.table.watch(kind, from_revision)
+    }
+
+    fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
+}
+
+#[async_trait]
+impl EventLog for PostgresStore {
+    async fn append(&self, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        self.writer.submit(|reply| Job::Append { events, reply }).await
+    }
+
+    async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
+        let select =
+            "SELECT position, json FROM events WHERE workflow = $1 AND position > $2 ORDER BY position LIMIT $3";
+        let limit = as_stored(limit as u64);
+        let rows = self.reader.rows(select, &[&workflow_uid, &as_stored(after), &limit]).await?;
+        let event = |row: &tokio_postgres::Row| {
+            let position = number(row.get(0));
+            let corrupt = |source| StoreError::Corrupt { what: format!("event {position}"), source };
+            Ok(LoggedEvent { position, record: serde_json::from_str(row.get(1)).map_err(corrupt)? })
+        };
+        rows.iter().map(event).collect()
+    }
+
+    async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
+        // The first waits for whom appends to it; the second then sees what he appended.
+        let (run, events) = ("DELETE FROM runs WHERE workflow = $1", "DELETE FROM events WHERE workflow = $1");
+        self.reader.second_count((run, &[&workflow_uid]), (events, &[&workflow_uid])).await
+    }
+
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        let rows = self.reader.rows("SELECT workflow, events, newest FROM runs ORDER BY newest", &[]).await?;
+        let run = |row: &tokio_postgres::Row| LoggedRun {
+            workflow_uid: row.get(0),
+            events: number(row.get(1)),
+            newest: number(row.get(2)),
+        };
+        Ok(rows.iter().map(run).collect())
+    }
+}
+
+#[async_trait]
+impl SecretStore for PostgresStore {
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
+        let put = "INSERT INTO secrets (name, value, expires) VALUES ($1, $2, $3)
+            ON CONFLICT (name) DO UPDATE SET value = excluded.value, expires = excluded.expires";
+        let sealed = self.sealer.seal(name, value)?;
+        self.reader.count(put, &[&name, &sealed, &expires.as_millisecond()]).await.map(drop)
+    }
+
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let select = "SELECT value FROM secrets WHERE name = $1 AND expires > $2";
+        let rows = self.reader.rows(select, &[&name, &now.as_millisecond()]).await?;
+        self.sealer.unseal_found(name, rows.first().map(|row| row.get(0)))
+    }
+
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let take = "DELETE FROM secrets WHERE name = $1 RETURNING value, expires > $2";
+        let rows = self.reader.rows(take, &[&name, &now.as_millisecond()]).await?;
+        self.sealer.unseal_found(name, rows.first().filter(|row| row.get(1)).map(|row| row.get(0)))
+    }
+
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.reader.count("DELETE FROM secrets WHERE expires <= $1", &[&now.as_millisecond()]).await
+    }
+}

@@ -1,0 +1,86 @@
+//! The tables, and how an older database becomes one of this version.
+
+use std::path::Path;
+
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::error::PostgresError;
+use crate::seal::Sealer;
+
+/// Each takes the schema from its index to the next. Never edit one that was released: append. Coordinators of two versions may
+/// be at work on one database for a time, so one only adds what an older version does without.
+///
+/// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
+/// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow: its row's lock
+/// puts the events of one workflow in order, and counting them is no scan. Times are in ms since 1970, as in SQLite.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE landfall (
+        one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
+        schema integer NOT NULL, revision bigint NOT NULL DEFAULT 0, proof bytea) WITH (fillfactor = 10);
+    INSERT INTO landfall (schema) VALUES (0);
+    CREATE TABLE documents (
+        kind text NOT NULL, name text COLLATE \"C\" NOT NULL, json text NOT NULL, schema integer NOT NULL,
+        PRIMARY KEY (kind, name)) WITH (fillfactor = 50);
+    CREATE TABLE changes (
+        revision bigint PRIMARY KEY, op smallint NOT NULL, kind text NOT NULL, name text NOT NULL, json text NOT NULL,
+        schema integer NOT NULL, at timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE history (
+        revision bigint PRIMARY KEY, kind text NOT NULL, name text NOT NULL, time bigint NOT NULL, json text NOT NULL);
+    CREATE INDEX history_of ON history (kind, name, revision);
+    CREATE INDEX history_by_time ON history (time);
+    CREATE TABLE runs (workflow uuid PRIMARY KEY, events bigint NOT NULL, newest bigint NOT NULL) WITH (fillfactor = 50);
+    CREATE TABLE events (
+        position bigint GENERATED ALWAYS AS IDENTITY, workflow uuid NOT NULL, action_index bigint NOT NULL,
+        attempt bigint NOT NULL, seq bigint NOT NULL, json text NOT NULL,
+        PRIMARY KEY (workflow, action_index, attempt, seq));
+    CREATE INDEX events_of ON events (workflow, position);
+    CREATE TABLE secrets (name text PRIMARY KEY, value bytea NOT NULL, expires bigint NOT NULL);
+    CREATE TABLE grants (kind text, name text COLLATE \"C\", json text NOT NULL, PRIMARY KEY (kind, name));
+    CREATE TABLE audit_count (one boolean PRIMARY KEY DEFAULT true CHECK (one), newest bigint NOT NULL)
+        WITH (fillfactor = 10);
+    INSERT INTO audit_count (newest) VALUES (0);
+    CREATE TABLE audit (
+        position bigint PRIMARY KEY, ring smallint NOT NULL, is_intent boolean NOT NULL, json text NOT NULL);
+    CREATE INDEX audit_of ON audit (ring, position);
+"];
+
+/// The schema that this version writes; it reads every older one.
+pub(super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
+/// Of the transactions that open a database, one at a time. A number by chance, as PostgreSQL's locks have no names.
+const OPENING: i64 = 0x6c66_0a91_77d3_52be;
+
+/// Brings the tables to this version's, and the key of the secrets to its proof. Several coordinators may begin at once.
+pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, Sealer), PostgresError> {
+    let transaction = client.transaction().await?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&OPENING]).await?;
+    let found = match transaction.query_one("SELECT to_regclass('landfall') IS NULL", &[]).await?.get(0) {
+        true => 0,
+        false => transaction.query_one("SELECT schema FROM landfall", &[]).await?.get(0),
+    };
+    refuse_newer(found)?;
+    for (version, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(found).unwrap_or_default()) {
+        transaction.batch_execute(migration).await?;
+        transaction.execute("UPDATE landfall SET schema = $1", &[&version]).await?;
+    }
+    let row = transaction.query_one("SELECT id, proof FROM landfall", &[]).await?;
+    let (sealer, proof) = Sealer::open(key_dir, row.get(1))?;
+    if let Some(proof) = proof {
+        transaction.execute("UPDATE landfall SET proof = $1", &[&proof]).await?;
+    }
+    transaction.commit().await?;
+    Ok((row.get(0), sealer))
+}
+
+/// That a database is still the one that was opened as `id`, in a schema that this version knows.
+pub(super) async fn check(client: &Client, id: Uuid) -> Result<(), PostgresError> {
+    let row = client.query_one("SELECT id, schema FROM landfall", &[]).await?;
+    if row.get::<_, Uuid>(0) != id {
+        return Err(PostgresError::Another);
+    }
+    refuse_newer(row.get(1))
+}
+
+fn refuse_newer(found: i32) -> Result<(), PostgresError> {
+    if found > SCHEMA { Err(PostgresError::Newer { found, known: SCHEMA }) } else { Ok(()) }
+}

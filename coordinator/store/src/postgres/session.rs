@@ -1,0 +1,44 @@
+//! The session that writes, and follows what others write.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::connect::{ANSWER, Link};
+use super::error::PostgresError;
+use super::statements::Statements;
+use super::{checks, schema};
+
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) statements: Statements,
+    /// Woken when another coordinator says that it wrote.
+    pub(super) hints: Arc<Notify>,
+}
+
+impl Session {
+    /// Of a connection to a database that is open already, as `id`.
+    pub(super) async fn again(link: &Link, id: Uuid) -> Result<Self, PostgresError> {
+        let hints = Arc::<Notify>::default();
+        let client = link.connect(hints.clone()).await?;
+        let checked = async {
+            checks::server(&client, link.options().accepts_loss).await?;
+            schema::check(&client, id).await?;
+            Self::begin(link, client, hints).await
+        };
+        timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
+    }
+
+    /// Of a connection whose server and schema were checked.
+    pub(super) async fn begin(link: &Link, client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
+        if link.options().is_exclusive {
+            checks::alone(&client).await?;
+        }
+        client.batch_execute("LISTEN landfall").await?;
+        let statements = Statements::prepare(&client).await?;
+        Ok(Self { client, statements, hints })
+    }
+}

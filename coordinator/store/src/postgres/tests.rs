@@ -1,0 +1,335 @@
+//! What only this back end can get wrong: two coordinators on one database, a server that dies, a server that is not safe.
+
+use std::time::{Duration, Instant};
+
+use landfall_api::AuditEntry;
+use uuid::Uuid;
+
+use super::server::{Server, database};
+use super::*;
+use crate::audit::AuditLog;
+use crate::conformance::{event, machine, with_serial};
+use crate::{ChangeOp, KEY_FILE};
+
+/// Generous: the machine may be busy.
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn two() -> (PostgresStore, PostgresStore) {
+    let options = database();
+    (PostgresStore::open(options.clone()).await.unwrap(), PostgresStore::open(options).await.unwrap())
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, work).await.expect("it takes for ever")
+}
+
+/// The next changes of a watch: revision, operation, name, serial.
+async fn changes(watch: &mut Watch, count: usize) -> Vec<(u64, ChangeOp, String, String)> {
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let change = within(watch.next()).await.unwrap();
+        let Document::Machine(machine) = &change.document else { panic!("a machine") };
+        let serial = machine.spec.identity.serial.clone().unwrap_or_default();
+        found.push((change.revision, change.op, machine.metadata.name.clone(), serial));
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_write_is_seen_at_the_other_within_a_second() {
+    let (a, b) = two().await;
+    let mut watch = b.watch(None, 0).unwrap();
+    let mut longest = Duration::ZERO;
+    for n in 0..20 {
+        let written = a.create(machine(&format!("m{n}"))).await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(within(watch.next()).await.unwrap().document, written);
+        longest = longest.max(begun.elapsed());
+        assert_eq!(DocumentStore::get(&b, Kind::Machine, &format!("m{n}")).await.unwrap(), Some(written));
+    }
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+}
+
+#[tokio::test]
+async fn of_two_writers_of_one_version_one_wins() {
+    let (a, b) = two().await;
+    let mut stored = a.create(machine("m1")).await.unwrap();
+    for n in 0..50 {
+        let (one, other) = tokio::join!(
+            a.update(with_serial(&stored, &format!("a{n}"))),
+            b.update(with_serial(&stored, &format!("b{n}"))),
+        );
+        let (won, lost) = if one.is_ok() { (one, other) } else { (other, one) };
+        stored = won.unwrap();
+        assert!(matches!(lost, Err(StoreError::Conflict { .. })), "{lost:?}");
+        assert_eq!(stored.metadata().resource_version, n + 2);
+    }
+}
+
+#[tokio::test]
+async fn watchers_of_both_see_one_order_without_gaps() {
+    let (a, b) = two().await;
+    let (mut of_a, mut of_b) = (a.watch(None, 0).unwrap(), b.watch(None, 0).unwrap());
+    let (a, b) = (Arc::new(a), Arc::new(b));
+    let writes = (0..400).map(|n| {
+        let store = if n % 2 == 0 { a.clone() } else { b.clone() };
+        // Each name at both: one of each pair is refused.
+        tokio::spawn(async move {
+            let created = store.create(machine(&format!("m{}", n / 2))).await?;
+            store.update(with_serial(&created, "A")).await
+        })
+    });
+    let mut written = 0;
+    for write in writes.collect::<Vec<_>>() {
+        written += usize::from(write.await.unwrap().is_ok());
+    }
+    assert_eq!(written, 200);
+    let (seen, too) = (changes(&mut of_a, 400).await, changes(&mut of_b, 400).await);
+    assert_eq!(seen, too);
+    assert!(seen.iter().map(|change| change.0).eq(1..=400));
+}
+
+#[tokio::test]
+async fn two_appenders_of_one_event_store_it_once() {
+    let (a, b) = two().await;
+    let run = Uuid::new_v4();
+    for seq in 1..=40 {
+        let (one, other) = tokio::join!(
+            EventLog::append(&a, vec![event(run, 1, seq)]),
+            EventLog::append(&b, vec![event(run, 1, seq)])
+        );
+        assert_eq!(one.unwrap(), other.unwrap());
+    }
+    assert_eq!(EventLog::list(&a, run, 0, 100).await.unwrap().len(), 40);
+    let runs = b.runs().await.unwrap();
+    assert_eq!((runs.len(), runs[0].events), (1, 40));
+    assert_eq!(runs[0].newest, EventLog::list(&b, run, 0, 100).await.unwrap().last().unwrap().position);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_writes_survive_a_server_that_crashes() {
+    let mut server = Server::start(&[]);
+    let store = Arc::new(PostgresStore::open(server.database()).await.unwrap());
+    let mut watch = store.watch(None, 0).unwrap();
+    let run = Uuid::new_v4();
+    for round in 0..3 {
+        let writers: Vec<_> = (0..8)
+            .map(|writer| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    let mut acknowledged = Vec::new();
+                    for n in 0.. {
+                        let name = format!("m{round}-{writer}-{n}");
+                        match store.create(machine(&name)).await {
+                            Ok(_) => acknowledged.push(name),
+                            Err(error) => {
+                                assert!(matches!(error, StoreError::Postgres(_)), "{error}");
+                                break;
+                            }
+                        }
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        while DocumentStore::list(&*store, Kind::Machine).await.unwrap().1 < 100 * (round + 1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::task::block_in_place(|| server.crash());
+        let mut acknowledged = Vec::new();
+        for writer in writers {
+            acknowledged.extend(within(writer).await.unwrap());
+        }
+        let begun = Instant::now();
+        let refused = EventLog::append(&*store, vec![event(run, 1, 1)]).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(2), "refused only after {:?}", begun.elapsed());
+        assert!(refused.to_string().contains("database"), "{refused}");
+        tokio::task::block_in_place(|| server.start_again());
+        // It comes back by itself, and then has what it acknowledged.
+        let back = format!("back{round}");
+        within(async {
+            while store.create(machine(&back)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+        for name in &acknowledged {
+            assert!(store.table.get(Kind::Machine, name).is_some(), "{name} was acknowledged, and is lost");
+        }
+        let database = server.sql("test0", "SELECT count(*) || ' ' || (SELECT revision FROM landfall) FROM documents");
+        let (all, revision) = DocumentStore::list(&*store, Kind::Machine).await.unwrap();
+        assert_eq!(database, format!("{} {revision}", all.len()), "memory and database differ");
+    }
+    let revision = store.table.revision();
+    let seen = changes(&mut watch, usize::try_from(revision).unwrap()).await;
+    assert!(seen.iter().map(|change| change.0).eq(1..=revision));
+}
+
+#[tokio::test]
+async fn what_is_no_longer_kept_is_loaded_again() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database()).await.unwrap();
+    let first = store.create(machine("m1")).await.unwrap();
+    let mut watch = store.watch(None, 1).unwrap();
+    // As if another had written three changes, and trimmed them.
+    server.sql(
+        "test0",
+        "BEGIN; UPDATE landfall SET revision = 4; DELETE FROM changes;
+         INSERT INTO documents SELECT kind, 'm2', replace(json, '\"m1\"', '\"m2\"'), schema FROM documents; COMMIT",
+    );
+    let expired = within(watch.next()).await.unwrap_err();
+    assert_eq!(expired, WatchError::Expired { asked: 1, oldest: 4 });
+    let (all, revision) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
+    assert_eq!((all.len(), revision), (2, 4));
+    // And within a write.
+    server.sql("test0", "BEGIN; UPDATE landfall SET revision = 6; DELETE FROM documents WHERE name = 'm2'; COMMIT");
+    let second = store.update(with_serial(&first, "A")).await.unwrap();
+    assert_eq!(second.metadata().resource_version, 7);
+    assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap().0, [second]);
+}
+
+#[tokio::test]
+async fn changes_are_kept_within_a_bound() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database()).await.unwrap();
+    let revision = "UPDATE landfall SET revision = 20479";
+    let fill = "INSERT INTO changes SELECT n, 1, 'Machine', 'm', '{}', 1 FROM generate_series(1, 20479) n";
+    server.sql("test0", &format!("BEGIN; {revision}; {fill}; COMMIT"));
+    store.create(machine("m1")).await.unwrap();
+    let kept = || server.sql("test0", "SELECT count(*) || ' ' || max(revision) FROM changes");
+    within(async {
+        while kept() != "8192 20480" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_by_name() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    PostgresStore::open(options.clone()).await.unwrap();
+    server.sql("test0", "UPDATE landfall SET schema = 99");
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Newer { found: 99, .. }), "{refused}");
+    server.sql("test0", &format!("UPDATE landfall SET schema = {}", schema::SCHEMA));
+    let store = PostgresStore::open(options.clone()).await.unwrap();
+    store.create(machine("m1")).await.unwrap();
+    server.sql("test0", "UPDATE documents SET schema = 99");
+    let refused = PostgresStore::open(options).await.err().unwrap();
+    assert!(matches!(&refused, PostgresError::NewerDocument { what, .. } if what == "Machine m1"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_server_that_loses_writes_is_refused_unless_accepted() {
+    for (setting, name) in [("fsync=off", "fsync"), ("full_page_writes=off", "full_page_writes")] {
+        let server = Server::start(&[setting]);
+        let options = server.database();
+        let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+        assert!(matches!(&refused, PostgresError::Unsafe { setting, .. } if setting == name), "{refused}");
+        PostgresStore::open(options.accepting_loss()).await.unwrap();
+    }
+    let server = Server::start(&[]);
+    let options = server.database();
+    server.sql("test0", "ALTER DATABASE test0 SET synchronous_commit = off");
+    let refused = PostgresStore::open(options).await.err().unwrap();
+    assert!(refused.to_string().contains("synchronous_commit = off"), "{refused}");
+}
+
+#[tokio::test]
+async fn connections_that_share_a_session_are_refused() {
+    let link = Link::new(database());
+    let (a, b) = (link.connect(Arc::default()).await.unwrap(), link.connect(Arc::default()).await.unwrap());
+    checks::sessions(&a, &b).await.unwrap();
+    let refused = checks::sessions(&a, &a).await.unwrap_err();
+    assert!(matches!(refused, PostgresError::Pooled { .. }), "{refused}");
+    a.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
+    assert!(checks::sessions(&a, &b).await.is_err(), "a session without its settings");
+}
+
+#[tokio::test]
+async fn one_that_is_to_be_alone_refuses_the_second() {
+    let options = database().alone();
+    let first = PostgresStore::open(options.clone()).await.unwrap();
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::InUse), "{refused}");
+    drop(first);
+    within(async {
+        while PostgresStore::open(options.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_may_begin_on_an_empty_database_at_once() {
+    let options = database();
+    let openings = (0..4).map(|_| PostgresStore::open(options.clone()));
+    for opened in futures::future::join_all(openings).await {
+        opened.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn secrets_need_the_key_of_their_database() {
+    let options = database();
+    let store = PostgresStore::open(options.clone()).await.unwrap();
+    SecretStore::put(&store, "a", b"1", Timestamp::MAX).await.unwrap();
+    drop(store);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = PostgresOptions { key_dir: elsewhere.path().to_owned(), ..options.clone() };
+    let refused = PostgresStore::open(other.clone()).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Key(_)) && refused.to_string().contains("missing"), "{refused}");
+    std::fs::copy(options.key_dir.join(KEY_FILE), elsewhere.path().join(KEY_FILE)).unwrap();
+    let store = PostgresStore::open(other).await.unwrap();
+    let value = SecretStore::get(&store, "a", Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(value.as_deref(), Some(&b"1"[..]));
+}
+
+#[tokio::test]
+async fn a_url_with_a_password_or_in_plain_is_refused() {
+    let of = |url: &str| PostgresOptions::new(url, "/nowhere".as_ref());
+    for (url, said) in [
+        ("postgresql://ann:secret@db/landfall", "password"),
+        ("postgresql://ann@db/landfall?sslmode=prefer&password=secret", "password"),
+        ("postgresql://db/landfall", "lacks"),
+        ("mysql://ann@db/landfall", "invalid"),
+        ("postgresql://ann@db/landfall?host=/run/postgresql", "both"),
+    ] {
+        let refused = of(url).err().unwrap().to_string();
+        assert!(refused.contains(said) && !refused.contains("secret"), "{url}: {refused}");
+    }
+    let plain = PostgresStore::open(of("postgresql://ann@db.example/landfall").unwrap()).await.err().unwrap();
+    assert!(matches!(&plain, PostgresError::Plain { host } if host == "db.example"), "{plain}");
+    of("postgresql://ann@db.example/landfall?sslmode=disable").unwrap().check_encryption().unwrap();
+}
+
+#[tokio::test]
+async fn audit_entries_of_both_have_one_order() {
+    let (a, b) = two().await;
+    let entry = |who: &str| AuditEntry {
+        position: 0,
+        time: Timestamp::UNIX_EPOCH,
+        who: who.into(),
+        from: String::new(),
+        action: "Approve".into(),
+        subject: String::new(),
+        outcome: landfall_api::AuditOutcome::Done,
+        code: String::new(),
+        detail: String::new(),
+    };
+    let intent = a.intend(entry("interrupted")).await.unwrap();
+    let ended = b.intend(entry("ended")).await.unwrap();
+    let of_both = (0..20).map(|_| async {
+        tokio::join!(AuditLog::append(&a, entry("a"), None), AuditLog::append(&b, entry("b"), None))
+    });
+    futures::future::join_all(of_both).await;
+    AuditLog::append(&b, entry("end"), Some(ended)).await.unwrap();
+    let all = AuditLog::list(&a, 0, 100).await.unwrap();
+    assert!(all.iter().map(|entry| entry.position).eq(3..=43));
+    a.reveal().await.unwrap();
+    let all = AuditLog::list(&b, 0, 100).await.unwrap();
+    assert_eq!((all.len(), all[0].position, all[0].who.as_str()), (42, intent, "interrupted"));
+}

@@ -1,0 +1,250 @@
+//! The task that writes, and follows what other coordinators write.
+//!
+//! It *is* the group commit: it drains what waits in its queue into one transaction, and answers after the commit. It alone
+//! changes the documents in memory, so no change is taken in twice or out of order. When its connection is lost it refuses what it
+//! is asked for, at once, until it has another one and has caught up.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use landfall_api::Kind;
+use landfall_edge::metrics::metrics;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use uuid::Uuid;
+
+use super::batch::{self, Committed, Failed};
+use super::connect::{ANSWER, Link};
+use super::error::PostgresError;
+use super::hints::Hints;
+use super::job::Job;
+use super::load;
+use super::session::Session;
+use crate::StoreError;
+use crate::memory::Table;
+use crate::traits::Unreadable;
+
+/// Operations that may wait in the queue; further callers wait outside.
+const QUEUE: usize = 1024;
+/// Operations in one transaction at most, so that an answer is never far away.
+const BATCH: usize = 256;
+/// What others wrote is found this late, at the latest.
+const POLL: Duration = Duration::from_millis(500);
+/// Between two tries to connect: the first, and the longest.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+/// Changes kept for other coordinators, and the bytes of their documents: what a coordinator misses in a minute of many writes. One
+/// that has missed more loads everything. Twice what watchers may miss.
+const CHANGES: i64 = 8192;
+const CHANGE_BYTES: i64 = 256 << 20;
+/// Older ones are dropped once in so many.
+const TRIM_EVERY: u64 = 1024;
+/// A transaction that met another one is tried so often.
+const TRIES: usize = 4;
+
+/// Takes operations for the task.
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Job>,
+    task: JoinHandle<()>,
+}
+
+impl Writer {
+    pub(super) fn start(link: Link, id: Uuid, table: Arc<Table>, unreadable: &[Unreadable], session: Session) -> Self {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let mut keeper = Keeper { link, id, table, unreadable: HashSet::new(), hints: Hints::default() };
+        keeper.take_names(unreadable);
+        Self { jobs, task: tokio::spawn(run(keeper, session, queue)) }
+    }
+
+    /// Asks for an operation; its answer comes after the commit.
+    pub(super) async fn submit<T>(
+        &self, job: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, StoreError>>) -> Job,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.jobs.send(job(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // What is in flight was not acknowledged; the server ends it with the connection.
+        self.task.abort();
+    }
+}
+
+/// What the task knows besides its session.
+struct Keeper {
+    link: Link,
+    id: Uuid,
+    table: Arc<Table>,
+    /// Documents that this version cannot read: their names are taken.
+    unreadable: HashSet<(Kind, String)>,
+    hints: Hints,
+}
+
+async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
+    while let Some(lost) = keeper.serve(&mut session, &mut queue).await {
+        match keeper.connect_again(lost, &mut queue).await {
+            Some(another) => session = another,
+            None => break,
+        }
+    }
+}
+
+impl Keeper {
+    /// Writes and follows until the store is dropped (`None`), or the connection cannot be used any more.
+    async fn serve(&mut self, session: &mut Session, queue: &mut mpsc::Receiver<Job>) -> Option<PostgresError> {
+        let mut poll = interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let hints = session.hints.clone();
+            let outcome = tokio::select! {
+                job = queue.recv() => {
+                    let mut jobs = vec![job?];
+                    while jobs.len() < BATCH && let Ok(job) = queue.try_recv() {
+                        jobs.push(job);
+                    }
+                    self.write(session, jobs).await
+                }
+                () = hints.notified() => self.follow(session).await,
+                _ = poll.tick() => self.follow(session).await,
+                () = self.hints.due() => self.hint(session).await,
+            };
+            if let Err(error) = outcome {
+                return Some(error);
+            }
+        }
+    }
+
+    async fn hint(&mut self, session: &Session) -> Result<(), PostgresError> {
+        self.hints.wrote(true);
+        within(async { Ok(session.client.execute(&session.statements.notify, &[]).await.map(drop)?) }).await
+    }
+
+    /// Takes in what others have written.
+    async fn follow(&mut self, session: &mut Session) -> Result<(), PostgresError> {
+        if !within(load::catch_up(session, &self.table)).await? {
+            self.load(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Loads everything again. As long as it takes: each of its statements has a limit.
+    async fn load(&mut self, session: &mut Session) -> Result<(), PostgresError> {
+        let (loaded, revision) = load::documents(&mut session.client).await?;
+        tracing::warn!(
+            revision,
+            "changes of other coordinators are no longer kept, or not to be read: all documents were loaded again"
+        );
+        self.unreadable.clear();
+        self.take_names(&loaded.unreadable);
+        self.table.replace(loaded.documents, revision);
+        Ok(())
+    }
+
+    fn take_names(&mut self, unreadable: &[Unreadable]) {
+        let known = |kind: &str| Kind::ALL.into_iter().find(|known| known.as_str() == kind);
+        self.unreadable.extend(unreadable.iter().filter_map(|of| Some((known(&of.kind)?, of.name.clone()))));
+    }
+
+    /// Writes in one transaction, and answers. An error means that the session cannot be used any more.
+    async fn write(&mut self, session: &mut Session, jobs: Vec<Job>) -> Result<(), PostgresError> {
+        metrics().commit_operations.observe(jobs.len() as f64);
+        let begun = Instant::now();
+        let outcome = self.commit(session, &jobs).await;
+        metrics().commit_seconds.took(begun.elapsed());
+        match outcome {
+            Ok(committed) => {
+                let trims = committed.changes.iter().any(|change| change.revision.is_multiple_of(TRIM_EVERY));
+                committed.changes.into_iter().for_each(|change| self.table.apply(change));
+                for (job, planned) in jobs.into_iter().zip(committed.planned) {
+                    job.answer(planned, &committed.positions);
+                }
+                if trims { self.trim(session).await } else { Ok(()) }
+            }
+            Err(error) => {
+                metrics().commit_failures.add(1);
+                tracing::error!(%error, "PostgreSQL refused a commit; none of its writes was acknowledged");
+                let (is_silent, error) = (matches!(error, PostgresError::Silent(_)), Arc::new(error));
+                for job in jobs {
+                    job.refuse(StoreError::Postgres(error.clone()));
+                }
+                if is_silent {
+                    return Err(PostgresError::Silent(ANSWER));
+                }
+                within(async { Ok(session.client.batch_execute("ROLLBACK").await?) }).await
+            }
+        }
+    }
+
+    async fn trim(&self, session: &Session) -> Result<(), PostgresError> {
+        let trim = session.client.execute(&session.statements.trim_changes, &[&CHANGES, &CHANGE_BYTES]);
+        within(async { Ok(trim.await.map(drop)?) }).await
+    }
+
+    async fn commit(&mut self, session: &mut Session, jobs: &[Job]) -> Result<Committed, PostgresError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let hints = self.hints.may_give();
+            let commit = batch::commit(session, &self.table, &self.unreadable, jobs, hints);
+            let failed = match timeout(ANSWER, commit).await {
+                Ok(Ok(committed)) => {
+                    if !committed.changes.is_empty() {
+                        self.hints.wrote(hints);
+                    }
+                    return Ok(committed);
+                }
+                Ok(Err(failed)) => failed,
+                Err(_) => return Err(PostgresError::Silent(ANSWER)),
+            };
+            match failed {
+                Failed::Error(error) if tries == TRIES || !error.is_collision() => return Err(error),
+                Failed::Behind if tries == TRIES => return Err(PostgresError::Another),
+                _ => within(async { Ok(session.client.batch_execute("ROLLBACK").await?) }).await?,
+            }
+            if matches!(failed, Failed::Behind) {
+                self.load(session).await?;
+            }
+        }
+    }
+
+    /// Connects again; refuses everything until then. `None` if the store is dropped.
+    async fn connect_again(&mut self, mut why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
+        let [mut pause, longest] = BACKOFF;
+        loop {
+            tracing::error!(error = %why, "the connection to PostgreSQL is lost; writes are refused until there is another");
+            let refusal = Arc::new(why);
+            let wait = pause;
+            let connecting = async {
+                sleep(wait).await;
+                let mut session = Session::again(&self.link, self.id).await?;
+                if !within(load::catch_up(&session, &self.table)).await? {
+                    self.load(&mut session).await?;
+                }
+                Ok(session)
+            };
+            let mut connecting = std::pin::pin!(connecting);
+            why = loop {
+                tokio::select! {
+                    outcome = &mut connecting => match outcome {
+                        Ok(session) => {
+                            tracing::info!("connected to PostgreSQL again");
+                            return Some(session);
+                        }
+                        Err(error) => break error,
+                    },
+                    job = queue.recv() => job?.refuse(StoreError::Postgres(refusal.clone())),
+                }
+            };
+            pause = longest.min(wait * 2);
+        }
+    }
+}
+
+/// With a limit: a server that is silent is as good as none.
+async fn within<T>(work: impl Future<Output = Result<T, PostgresError>>) -> Result<T, PostgresError> {
+    timeout(ANSWER, work).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
+}
