@@ -171,10 +171,10 @@ async fn what_is_no_longer_kept_is_loaded_again() {
     let store = PostgresStore::open(server.database()).await.unwrap();
     let first = store.create(machine("m1")).await.unwrap();
     let mut watch = store.watch(None, 1).unwrap();
-    // As if another had written three changes, and trimmed them.
+    // As if another had written three changes, and trimmed the first two.
     server.sql(
         "test0",
-        "BEGIN; UPDATE landfall SET revision = 4; DELETE FROM changes;
+        "BEGIN; UPDATE landfall SET revision = 4; UPDATE changes SET revision = 4;
          INSERT INTO documents SELECT kind, 'm2', replace(json, '\"m1\"', '\"m2\"'), schema FROM documents; COMMIT",
     );
     let expired = within(watch.next()).await.unwrap_err();
@@ -186,6 +186,19 @@ async fn what_is_no_longer_kept_is_loaded_again() {
     let second = store.update(with_serial(&first, "A")).await.unwrap();
     assert_eq!(second.metadata().resource_version, 7);
     assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap().0, [second]);
+}
+
+#[tokio::test]
+async fn one_that_hangs_in_a_transaction_delays_the_others_shortly() {
+    let options = database();
+    let store = PostgresStore::open(options.clone()).await.unwrap();
+    let hung = Link::new(options).connect(Arc::default()).await.unwrap();
+    hung.batch_execute("BEGIN; SELECT * FROM landfall FOR UPDATE").await.unwrap();
+    let begun = Instant::now();
+    within(store.create(machine("m1"))).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let ended = hung.batch_execute("COMMIT").await.unwrap_err();
+    assert!(ended.is_closed() || ended.as_db_error().is_some(), "{ended}");
 }
 
 #[tokio::test]
