@@ -24,6 +24,8 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod tls;
+#[cfg(test)]
+mod tls_tests;
 mod writer;
 
 use std::sync::Arc;

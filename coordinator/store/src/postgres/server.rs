@@ -3,6 +3,7 @@
 //! A shell holds the server, and has this process at the other end of its standard input: whatever ends this process, the shell
 //! reads the end of the file, kills the server and removes its directory.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -27,6 +28,7 @@ pub(crate) struct Server {
     programs: PathBuf,
     keeper: Option<(Child, ChildStdin)>,
     databases: AtomicU32,
+    port: u16,
 }
 
 /// What all tests of this process share.
@@ -40,25 +42,33 @@ pub(crate) fn database() -> PostgresOptions {
 impl Server {
     /// A server with these settings besides.
     pub(crate) fn start(settings: &[&str]) -> Self {
+        Self::prepared(settings, 5432, &[])
+    }
+
+    /// The same at another port, with these files in its data directory.
+    pub(crate) fn prepared(settings: &[&str], port: u16, files: &[(&str, String)]) -> Self {
         let programs = programs();
         let dir = tempfile::Builder::new().prefix("landfall-postgres-").tempdir().unwrap().keep();
-        if nix::unistd::geteuid().is_root() {
-            let user = nix::unistd::User::from_name("postgres").unwrap().expect("Debian's package makes this user");
-            nix::unistd::chown(&dir, Some(user.uid), Some(user.gid)).unwrap();
-        }
+        give(&dir);
         let initdb = ["--no-sync", "--auth=trust", "--username=landfall", "--encoding=UTF8", "--locale=C"];
         let initdb = as_server(&programs.join("initdb")).args(initdb).arg("-D").arg(dir.join("data")).output().unwrap();
         assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
+        for (name, text) in files {
+            let path = dir.join("data").join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            give(&path);
+        }
         let mut server = as_server(&programs.join("postgres"));
         server.arg("-D").arg(dir.join("data")).args(["-c", "listen_addresses=", "-c", "unix_socket_directories=.."]);
-        server.args(settings.iter().flat_map(|setting| ["-c", setting]));
+        server.arg("-p").arg(port.to_string()).args(settings.iter().flat_map(|setting| ["-c", setting]));
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "keeper"]).arg(&dir).arg(server.get_program()).args(server.get_args());
         // In a group of its own, so that it outlives whatever kills this process's.
         keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = keeper.spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let mut server = Self { dir, programs, keeper: Some((child, input)), databases: AtomicU32::new(0) };
+        let mut server = Self { dir, programs, keeper: Some((child, input)), databases: AtomicU32::new(0), port };
         server.start_again();
         server
     }
@@ -68,7 +78,10 @@ impl Server {
         use std::io::Write as _;
         self.keeper.as_mut().unwrap().1.write_all(b"start\n").unwrap();
         let begun = Instant::now();
-        while !Command::new(self.programs.join("pg_isready")).arg("-qh").arg(&self.dir).status().unwrap().success() {
+        let port = self.port.to_string();
+        let ready =
+            || Command::new(self.programs.join("pg_isready")).args(["-qp", &port, "-h"]).arg(&self.dir).status();
+        while !ready().unwrap().success() {
             let log = || std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
             assert!(begun.elapsed() < PATIENCE, "PostgreSQL did not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
@@ -86,21 +99,28 @@ impl Server {
     pub(crate) fn database(&self) -> PostgresOptions {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
-        let dir = self.dir.display();
-        PostgresOptions::new(&format!("postgresql://landfall@/{name}?host={dir}"), &self.key_dir(&name)).unwrap()
-    }
-
-    fn key_dir(&self, name: &str) -> PathBuf {
-        let path = self.dir.join(format!("key-of-{name}"));
-        std::fs::create_dir(&path).unwrap();
-        path
+        let (dir, key_dir) = (self.dir.display(), self.dir.join(format!("key-of-{name}")));
+        std::fs::create_dir(&key_dir).unwrap();
+        PostgresOptions::new(&format!("postgresql://landfall@/{name}?host={dir}&port={}", self.port), &key_dir).unwrap()
     }
 
     /// What a statement answers, as text.
     pub(crate) fn sql(&self, database: &str, statement: &str) -> String {
         let mut psql = Command::new(self.programs.join("psql"));
-        psql.args(["-XAtqU", "landfall", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statement, "-h"])
-            .arg(&self.dir);
+        psql.args([
+            "-p",
+            &self.port.to_string(),
+            "-XAtqU",
+            "landfall",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            database,
+            "-c",
+            statement,
+            "-h",
+        ])
+        .arg(&self.dir);
         let answer = psql.output().unwrap();
         assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
         String::from_utf8(answer.stdout).unwrap().trim().to_owned()
@@ -113,6 +133,14 @@ impl Drop for Server {
             drop(input);
             let _gone = keeper.wait();
         }
+    }
+}
+
+/// Makes the server's user the owner.
+fn give(path: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        let user = nix::unistd::User::from_name("postgres").unwrap().expect("Debian's package makes this user");
+        nix::unistd::chown(path, Some(user.uid), Some(user.gid)).unwrap();
     }
 }
 
