@@ -107,9 +107,8 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let (token, scans) = (stop.clone(), manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone()));
     tasks.spawn(ending("the directory of manifests", failed.clone(), scans.map(Ok)));
     let writer = async move {
-        let Some(upkeep) = store.upkeep() else { return Ok(()) };
-        match token.run_until_cancelled(upkeep.ended()).await {
-            Some(()) => Err(anyhow::anyhow!("the thread that writes the store has ended")),
+        match token.run_until_cancelled(store.documents().ended()).await {
+            Some(()) => Err(anyhow::anyhow!("what writes the store has ended")),
             None => Ok(()),
         }
     };

@@ -87,6 +87,10 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+    /// Waits until nothing can be written any more, because what writes has ended: every later write fails.
+    async fn ended(&self) {
+        std::future::pending().await
+    }
     /// The stored documents that could not be read at the start.
     fn unreadable(&self) -> &[Unreadable] {
         &[]
@@ -158,7 +162,7 @@ pub trait SecretStore: Send + Sync {
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError>;
 }
 
-/// What only a store on this host's own disk has: a size, a copy of itself, and a thread that writes.
+/// What only a store on this host's own disk has: a size, and a copy of itself.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
     /// How much disk it takes.
@@ -167,8 +171,6 @@ pub trait Upkeep: Send + Sync {
     async fn write_older(&self, age: Duration) -> Result<(), StoreError>;
     /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
-    /// Waits until nothing can be written any more, because the thread that writes has ended: every later write fails.
-    async fn ended(&self);
 }
 
 /// A stored document that this version cannot read. It stays in the store as it is.

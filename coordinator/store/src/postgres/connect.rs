@@ -13,7 +13,8 @@ use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Socket};
 
-use super::error::PostgresError;
+use super::checks;
+use super::error::{PostgresError, spelled};
 use super::options::PostgresOptions;
 use super::tls::Rustls;
 
@@ -47,9 +48,26 @@ impl Link {
     pub(super) async fn connect(&self, hints: Arc<Notify>) -> Result<Client, PostgresError> {
         let connecting = async {
             let config = resolved(&self.0.config).await?;
-            Ok(self.connect_to(&config, hints).await?.0)
+            let failed = |error: Error| PostgresError::Connect { at: self.0.place(), why: spelled(&error) };
+            Ok(self.connect_to(&config, hints).await.map_err(failed)?.0)
         };
         timeout(CONNECT, connecting).await.unwrap_or(Err(PostgresError::Silent(CONNECT)))
+    }
+
+    /// The first connection, to a server that is fit for a store.
+    pub(super) async fn checked(&self, hints: Arc<Notify>) -> Result<Client, PostgresError> {
+        let client = self.connect(hints).await?;
+        let checked = async {
+            checks::server(&client, self.0.accepts_loss).await?;
+            checks::sessions(&client, &self.connect(Arc::default()).await?).await
+        };
+        timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))?;
+        Ok(client)
+    }
+
+    /// Takes the database for this session, if it is to be for one store alone.
+    pub(super) async fn hold(&self, client: &Client) -> Result<(), PostgresError> {
+        if self.0.is_exclusive { checks::alone(client).await } else { Ok(()) }
     }
 
     async fn connect_to(&self, config: &Config, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), Error> {

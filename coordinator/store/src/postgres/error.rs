@@ -30,9 +30,12 @@ pub enum PostgresError {
     /// The host's name has no address.
     #[error("cannot resolve {host}: {why}")]
     Resolve { host: String, why: String },
-    /// No connection, or the server refused something.
+    /// No connection.
+    #[error("cannot connect to PostgreSQL at {at}: {why}")]
+    Connect { at: String, why: String },
+    /// The connection broke, or the server refused something.
     #[error("PostgreSQL: {}", spelled(.0))]
-    Server(#[source] tokio_postgres::Error),
+    Server(tokio_postgres::Error),
     /// The server did not answer.
     #[error("PostgreSQL did not answer within {} s", .0.as_secs())]
     Silent(Duration),

@@ -72,16 +72,31 @@ impl PostgresStore {
         options.check_encryption()?;
         let link = Link::new(options);
         let hints = Arc::default();
-        let mut client = link.connect(Arc::clone(&hints)).await?;
-        checks::server(&client, link.options().accepts_loss).await?;
+        let mut client = link.checked(Arc::clone(&hints)).await?;
         let reader = Reader::new(&link)?;
-        checks::sessions(&client, &link.connect(Arc::default()).await?).await?;
+        // Before the tables of the one that has it change.
+        link.hold(&client).await?;
         let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;
-        let mut session = Session::begin(&link, client, hints).await?;
+        let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
         let writer = Writer::start(link, id, table.clone(), &loaded.unreadable, session);
         Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
+    }
+
+    /// Looks at the server and at every document, beside a coordinator that runs or without one, and changes nothing. Answers the
+    /// documents that this version cannot read; none of a database without tables.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn examine(options: PostgresOptions) -> Result<Vec<Unreadable>, PostgresError> {
+        options.check_encryption()?;
+        let link = Link::new(options);
+        let mut client = link.checked(Arc::default()).await?;
+        match schema::found(&client).await? {
+            0 => Ok(Vec::new()),
+            _ => Ok(load::documents(&mut client).await?.0.unreadable),
+        }
     }
 
     async fn change(&self, asked: Asked) -> Result<Document, StoreError> {
@@ -132,6 +147,10 @@ impl DocumentStore for PostgresStore {
 
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.table.watch(kind, from_revision)
+    }
+
+    async fn ended(&self) {
+        self.writer.ended().await;
     }
 
     fn unreadable(&self) -> &[Unreadable] {

@@ -90,6 +90,15 @@ impl PostgresOptions {
         Self { is_exclusive: true, ..self }
     }
 
+    /// The hosts, or the directory of the socket.
+    pub(super) fn place(&self) -> String {
+        let named = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        self.config.get_hosts().iter().map(named).collect::<Vec<_>>().join(", ")
+    }
+
     /// Refuses to send over a network what others could read, unless the URL says so.
     pub(super) fn check_encryption(&self) -> Result<(), PostgresError> {
         if self.tls.is_some() || self.config.get_ssl_mode() == SslMode::Disable {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, GenericClient};
 use uuid::Uuid;
 
 use super::error::PostgresError;
@@ -54,11 +54,7 @@ const OPENING: i64 = 0x6c66_0a91_77d3_52be;
 pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, Sealer), PostgresError> {
     let transaction = client.transaction().await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&OPENING]).await?;
-    let found = match transaction.query_one("SELECT to_regclass('landfall') IS NULL", &[]).await?.get(0) {
-        true => 0,
-        false => transaction.query_one("SELECT schema FROM landfall", &[]).await?.get(0),
-    };
-    refuse_newer(found)?;
+    let found = found(&transaction).await?;
     for (version, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(found).unwrap_or_default()) {
         transaction.batch_execute(migration).await?;
         transaction.execute("UPDATE landfall SET schema = $1", &[&version]).await?;
@@ -70,6 +66,16 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
     }
     transaction.commit().await?;
     Ok((row.get(0), sealer))
+}
+
+/// The schema of a database; 0 of one without tables.
+pub(super) async fn found(client: &impl GenericClient) -> Result<i32, PostgresError> {
+    if client.query_one("SELECT to_regclass('landfall') IS NULL", &[]).await?.get(0) {
+        return Ok(0);
+    }
+    let found = client.query_one("SELECT schema FROM landfall", &[]).await?.get(0);
+    refuse_newer(found)?;
+    Ok(found)
 }
 
 /// That a database is still the one that was opened as `id`, in a schema that this version knows.

@@ -26,17 +26,15 @@ impl Session {
         let client = link.connect(hints.clone()).await?;
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
+            link.hold(&client).await?;
             schema::check(&client, id).await?;
-            Self::begin(link, client, hints).await
+            Self::begin(client, hints).await
         };
         timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
     }
 
     /// Of a connection whose server and schema were checked.
-    pub(super) async fn begin(link: &Link, client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
-        if link.options().is_exclusive {
-            checks::alone(&client).await?;
-        }
+    pub(super) async fn begin(client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
         client.batch_execute("LISTEN landfall").await?;
         let statements = Statements::prepare(&client).await?;
         Ok(Self { client, statements, hints })

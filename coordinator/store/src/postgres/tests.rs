@@ -267,6 +267,7 @@ async fn one_that_is_to_be_alone_refuses_the_second() {
     let first = PostgresStore::open(options.clone()).await.unwrap();
     let refused = PostgresStore::open(options.clone()).await.err().unwrap();
     assert!(matches!(refused, PostgresError::InUse), "{refused}");
+    assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
     drop(first);
     within(async {
         while PostgresStore::open(options.clone()).await.is_err() {

@@ -57,6 +57,11 @@ impl Writer {
         Self { jobs, task: tokio::spawn(run(keeper, session, queue)) }
     }
 
+    /// Waits until the task has ended, which it does by a panic alone.
+    pub(super) async fn ended(&self) {
+        self.jobs.closed().await;
+    }
+
     /// Asks for an operation; its answer comes after the commit.
     pub(super) async fn submit<T>(
         &self, job: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, StoreError>>) -> Job,
@@ -214,8 +219,17 @@ impl Keeper {
     /// Connects again; refuses everything until then. `None` if the store is dropped.
     async fn connect_again(&mut self, mut why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
         let [mut pause, longest] = BACKOFF;
+        let mut logged = String::new();
         loop {
-            tracing::error!(error = %why, "the connection to PostgreSQL is lost; writes are refused until there is another");
+            // Each reason once: it may last for days.
+            let reason = why.to_string();
+            if reason != logged {
+                tracing::error!(
+                    error = reason,
+                    "the connection to PostgreSQL is lost; writes are refused until there is another"
+                );
+                logged = reason;
+            }
             let refusal = Arc::new(why);
             let wait = pause;
             let connecting = async {

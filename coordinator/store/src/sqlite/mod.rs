@@ -121,10 +121,6 @@ impl Upkeep for SqliteStore {
         self.write_older(Duration::ZERO).await?;
         self.writer.snapshot(to.to_owned()).await
     }
-
-    async fn ended(&self) {
-        self.writer.ended().await;
-    }
 }
 
 #[async_trait]
@@ -186,6 +182,10 @@ impl DocumentStore for SqliteStore {
 
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.table.watch(kind, from_revision)
+    }
+
+    async fn ended(&self) {
+        self.writer.ended().await;
     }
 
     fn unreadable(&self) -> &[Unreadable] {

@@ -53,7 +53,7 @@ async fn the_end_of_the_writing_thread_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let limit = std::time::Duration::from_secs(60);
-    let ended = Upkeep::ended(&store);
+    let ended = DocumentStore::ended(&store);
     let refused = store.writer.submit(|_| -> Result<(), StoreError> { panic!("on purpose") }).await;
     assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
     tokio::time::timeout(limit, ended).await.expect("its end is heard of");
