@@ -9,9 +9,14 @@ use landfall_api::{DurationSpec, nearest};
 use landfall_boot::arch::Arch;
 use landfall_boot::http::script::{KernelArgsError, check_kernel_args};
 use landfall_boot::http::uki;
+use landfall_store::PostgresOptions;
 use serde::{Deserialize, Serialize};
 
+mod store;
+
 pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, OtherImage, TftpConfig};
+use store::Fault;
+pub use store::StoreConfig;
 
 /// Why a configuration cannot be used.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -39,11 +44,14 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the store, the CA and the admin certificate live. Made with mode 0700 if missing.
+    /// Where the SQLite store, the CA, the secrets' key and the admin certificate live. Made with mode 0700 if missing.
     pub data_dir: PathBuf,
     /// The address at which machines reach this coordinator, written into boot scripts and seeds. Of IPv6: the boot services are given over
     /// IPv6, and services that listen on every IPv4 address listen on every address.
     pub advertise: IpAddr,
+    /// Where documents, events and secrets are kept.
+    #[serde(default)]
+    pub store: StoreConfig,
     /// The plain HTTP port.
     #[serde(default)]
     pub http: HttpConfig,
@@ -217,6 +225,10 @@ fn unreadable(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError::Parse { path: path.to_owned(), line, what, hint }
 }
 
+fn of_store(Fault { key, what, hint }: Fault) -> ConfigError {
+    ConfigError::Invalid { key, what, hint }
+}
+
 impl Config {
     /// Reads and validates the file at `path`.
     ///
@@ -261,6 +273,7 @@ impl Config {
             );
         }
         self.validate_version()?;
+        self.store.validate().map_err(of_store)?;
         if let Err(KernelArgsError(key, found)) = check_kernel_args(&self.boot) {
             return invalid(key, &format!("contains {found:?}, which iPXE would interpret"), "remove it");
         }
@@ -405,6 +418,14 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// How the PostgreSQL database is opened, by this coordinator alone; `None` for SQLite.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`]: a file is not usable, or `data_dir` has a SQLite database, which would be left behind.
+    pub fn postgres(&self) -> Result<Option<PostgresOptions>, ConfigError> {
+        self.store.postgres(&self.data_dir).map_err(of_store)
     }
 
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.

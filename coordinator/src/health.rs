@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::finding::{Finding, Level, worst};
-use landfall_store::{Store, Unreadable};
+use landfall_store::{Store, StoreError, Unreadable};
 
 /// One trial write of the store; one that takes longer keeps every agent waiting.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -96,6 +96,11 @@ async fn store_writable(store: &Store, now: Timestamp) -> Finding {
     let begun = Instant::now();
     match timeout(WRITE_LIMIT, store.secrets().put(TRIAL, b"", expires)).await {
         Ok(Ok(())) => Finding::ok("store", format!("a write took {} ms", begun.elapsed().as_millis())),
+        Ok(Err(StoreError::Postgres(error))) => {
+            let hint =
+                "check that PostgreSQL runs and is reachable from this host; the coordinator connects again by itself";
+            Finding::fail("store", format!("cannot write it: {error}"), hint)
+        }
         Ok(Err(error)) => Finding::fail("store", format!("cannot write it: {error}"), HINT),
         Err(_) => Finding::fail("store", format!("a write took more than {} s", WRITE_LIMIT.as_secs()), HINT),
     }

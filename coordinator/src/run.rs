@@ -1,6 +1,7 @@
 //! One run of the process: construction, signals, reload, drain.
 
-use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::{fs::DirBuilder, panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
@@ -25,9 +26,23 @@ use crate::logging::Logs;
 /// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
 const DRAIN: Duration = Duration::from_secs(3);
 
+/// The store, and what keeps other coordinators from the data directory where it is not the store that does.
+async fn open(config: &Config) -> Result<(Store, Option<impl Sized>)> {
+    let Some(options) = config.postgres()? else {
+        return Ok((Store::open(&config.data_dir)?, None));
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&config.data_dir)
+        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    let held = landfall_store::hold(&config.data_dir)?;
+    Ok((Store::open_postgres(options).await?, Some(held)))
+}
+
 /// Serves until SIGTERM or SIGINT, or until a service fails.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
-    let store = Store::open(&config.data_dir)?;
+    let (store, _held) = open(&config).await?;
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);

@@ -91,10 +91,26 @@ fn what_cannot_work_is_refused_by_key() {
         ("[boot.arm64]\nkernel = \"/k\"", "boot.arm64"),
         ("[boot.arm64]\nkernel_args = \"a || b\"", "boot.arm64.kernel_args: contains"),
         ("[manifests]\nrescan = \"0s\"", "zero"),
+        ("[store]\nca = \"/ca.pem\"", "store.url: is missing"),
+        ("[store]\nurl = \"postgresql://a:b@h/d\"", "store.url: the store's URL contains a password"),
+        ("[store]\nurl = \"postgresql://h/d\"", "store.url: the store's URL is invalid"),
+        ("[store]\nurl = \"postgresql://a@h/d\"\nkey = \"/k\"", "store: has only one"),
+        ("[store]\nurl = \"postgresql://a@h/d\"\nkey = \"/k\"\ncertificate = \"/c\"", "store.ca: is missing"),
     ] {
         let error = parse(&format!("{MINIMAL}\n{more}")).unwrap_err();
         assert!(error.contains(named), "{more}: {error}");
     }
+}
+
+#[test]
+fn a_sqlite_store_is_never_left_behind_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreConfig { url: Some("postgresql://a@localhost/d".into()), ..StoreConfig::default() };
+    assert!(store.postgres(directory.path()).unwrap().is_some());
+    fs::write(directory.path().join(landfall_store::DATABASE), "").unwrap();
+    let Err(error) = store.postgres(directory.path()) else { panic!("its machines would be forgotten") };
+    assert!(error.what.contains("landfall.db"), "{error:?}");
+    assert!(StoreConfig::default().postgres(directory.path()).unwrap().is_none());
 }
 
 #[test]

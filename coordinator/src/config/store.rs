@@ -1,0 +1,76 @@
+//! Where documents, events and secrets are kept.
+
+use std::path::{Path, PathBuf};
+
+use landfall_store::{DATABASE, PostgresOptions};
+use serde::{Deserialize, Serialize};
+
+/// Why `[store]` cannot be used.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) key: &'static str,
+    pub(super) what: String,
+    pub(super) hint: &'static str,
+}
+
+/// The store: SQLite in `data_dir`, or a PostgreSQL database.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// A PostgreSQL database, such as `postgresql://landfall@db.example/landfall`, without a password. Default none: SQLite.
+    pub url: Option<String>,
+    /// The CA of the server's certificate, PEM. Default none: the connection is not encrypted.
+    pub ca: Option<PathBuf>,
+    /// This coordinator's own certificate for the server, PEM. Default none.
+    pub certificate: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    pub key: Option<PathBuf>,
+    /// A file of mode 0600 with the password in its first line. Default none.
+    pub password_file: Option<PathBuf>,
+    /// Whether a server may be used whose settings lose acknowledged writes at a crash. Default false.
+    pub accept_loss: bool,
+}
+
+impl StoreConfig {
+    /// Refuses what parses but cannot work. Reads no file.
+    pub(super) fn validate(&self) -> Result<(), Fault> {
+        let invalid = |key, what: &str, hint| Err(Fault { key, what: what.to_owned(), hint });
+        let Some(url) = &self.url else {
+            return match self == &Self::default() {
+                true => Ok(()),
+                false => invalid("store.url", "is missing", "write it, or leave the other keys of [store] out"),
+            };
+        };
+        if self.certificate.is_some() != self.key.is_some() {
+            return invalid("store", "has only one of certificate and key", "write both, or neither");
+        }
+        if self.certificate.is_some() && self.ca.is_none() {
+            return invalid("store.ca", "is missing", "name the CA of the server's certificate");
+        }
+        match PostgresOptions::new(url, Path::new("")) {
+            Ok(_) => Ok(()),
+            Err(error) => invalid("store.url", &error.to_string(), "see docs/scale.md"),
+        }
+    }
+
+    /// See [`super::Config::postgres`].
+    pub(super) fn postgres(&self, data_dir: &Path) -> Result<Option<PostgresOptions>, Fault> {
+        let invalid = |key, what: String, hint| Fault { key, what, hint };
+        let Some(url) = &self.url else { return Ok(None) };
+        let sqlite = data_dir.join(DATABASE);
+        if sqlite.exists() {
+            let what = format!("is stated, and {} is there, whose machines would be forgotten", sqlite.display());
+            return Err(invalid("store.url", what, "leave [store] out, or move that database away"));
+        }
+        let of_file = |key| move |error: landfall_store::PostgresError| invalid(key, error.to_string(), "correct it");
+        let mut options = PostgresOptions::new(url, data_dir).map_err(of_file("store.url"))?.alone();
+        if let Some(path) = &self.password_file {
+            options = options.with_password_file(path).map_err(of_file("store.password_file"))?;
+        }
+        if let Some(ca) = &self.ca {
+            let identity = self.certificate.as_deref().zip(self.key.as_deref());
+            options = options.with_tls(ca, identity).map_err(of_file("store.ca"))?;
+        }
+        Ok(Some(if self.accept_loss { options.accepting_loss() } else { options }))
+    }
+}
