@@ -165,6 +165,64 @@ async fn acknowledged_writes_survive_a_server_that_crashes() {
     assert!(seen.iter().map(|change| change.0).eq(1..=revision));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_break_lose_and_double_nothing() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let open = || PostgresStore::open(options.clone());
+    let (a, b) = (Arc::new(open().await.unwrap()), Arc::new(open().await.unwrap()));
+    let (mut of_a, mut of_b) = (a.watch(None, 0).unwrap(), b.watch(None, 0).unwrap());
+    let begun = Instant::now();
+    let writers: Vec<_> = (0..16)
+        .map(|writer| {
+            let store = if writer % 2 == 0 { a.clone() } else { b.clone() };
+            tokio::spawn(async move {
+                let mut acknowledged = Vec::new();
+                for n in 0.. {
+                    let name = format!("m{writer}-{n}");
+                    match store.create(machine(&name)).await {
+                        Ok(_) => acknowledged.push(name),
+                        // In the commit itself it may be stored all the same.
+                        Err(StoreError::Postgres(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                        Err(error) => panic!("{error}"),
+                    }
+                    if begun.elapsed() > Duration::from_secs(3) {
+                        break;
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'test0' AND pid <> pg_backend_pid()";
+    while begun.elapsed() < Duration::from_secs(3) {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::task::block_in_place(|| server.sql("test0", cut));
+    }
+    let mut acknowledged = Vec::new();
+    for writer in writers {
+        acknowledged.extend(within(writer).await.unwrap());
+    }
+    within(async {
+        while a.create(machine("last")).await.is_err() && a.table.get(Kind::Machine, "last").is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let revision: u64 = server.sql("test0", "SELECT revision FROM landfall").parse().unwrap();
+    let (seen, too) = (changes(&mut of_a, revision as usize).await, changes(&mut of_b, revision as usize).await);
+    assert!(seen == too && seen.iter().map(|change| change.0).eq(1..=revision), "of {revision}");
+    assert!(acknowledged.len() > 100, "only {} writes", acknowledged.len());
+    for name in &acknowledged {
+        assert!(
+            a.table.get(Kind::Machine, name).is_some() && b.table.get(Kind::Machine, name).is_some(),
+            "{name} is lost"
+        );
+    }
+    let stored: usize = server.sql("test0", "SELECT count(*) FROM documents").parse().unwrap();
+    assert_eq!((a.table.page(Kind::Machine, "", 0).total, stored as u64), (stored as u64, revision));
+}
+
 #[tokio::test]
 async fn what_is_no_longer_kept_is_loaded_again() {
     let server = Server::start(&[]);
