@@ -224,6 +224,38 @@ async fn connections_that_break_lose_and_double_nothing() {
 }
 
 #[tokio::test]
+async fn nothing_is_acknowledged_before_its_commit() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database()).await.unwrap();
+    server.sql(
+        "test0",
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF NEW.name = 'cut' THEN PERFORM pg_terminate_backend(pg_backend_pid()); ELSE RAISE 'on purpose'; END IF;
+             RETURN NEW;
+         END $$;
+         CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON changes DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.name IN ('late', 'cut')) EXECUTE FUNCTION fail();
+         CREATE TRIGGER at_once BEFORE INSERT ON changes
+             FOR EACH ROW WHEN (NEW.name = 'early') EXECUTE FUNCTION fail()",
+    );
+    for (name, said) in [("early", "on purpose"), ("late", "on purpose"), ("cut", "terminating connection")] {
+        let Err(StoreError::Postgres(refused)) = store.create(machine(name)).await else {
+            panic!("{name} was acknowledged")
+        };
+        assert!(refused.to_string().contains(said), "{name}: {refused}");
+        assert_eq!(store.table.get(Kind::Machine, name), None);
+    }
+    within(async {
+        while store.create(machine("m1")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let (all, revision) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
+    assert_eq!((all.len(), revision, server.sql("test0", "SELECT count(*) FROM documents").as_str()), (1, 1, "1"));
+}
+
+#[tokio::test]
 async fn what_is_no_longer_kept_is_loaded_again() {
     let server = Server::start(&[]);
     let store = PostgresStore::open(server.database()).await.unwrap();
@@ -290,6 +322,27 @@ async fn a_newer_schema_is_refused_by_name() {
     server.sql("test0", "UPDATE documents SET schema = 99");
     let refused = PostgresStore::open(options).await.err().unwrap();
     assert!(matches!(&refused, PostgresError::NewerDocument { what, .. } if what == "Machine m1"), "{refused}");
+}
+
+#[tokio::test]
+async fn an_unreadable_document_keeps_its_name() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let store = PostgresStore::open(options.clone()).await.unwrap();
+    for name in ["m1", "m2"] {
+        store.create(machine(name)).await.unwrap();
+    }
+    drop(store);
+    server.sql("test0", "UPDATE documents SET json = replace(json, '\"spec\"', '\"speck\"') WHERE name = 'm2'");
+    assert_eq!(PostgresStore::examine(options.clone()).await.unwrap().len(), 1);
+    let store = PostgresStore::open(options).await.unwrap();
+    let [bad] = store.unreadable() else { panic!("{:?}", store.unreadable()) };
+    assert!(bad.name == "m2" && bad.why.contains("speck"), "{bad}");
+    let refused = store.create(machine("m2")).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
+    assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap().0.len(), 1);
+    store.create(machine("m3")).await.unwrap();
+    assert!(server.sql("test0", "SELECT json FROM documents WHERE name = 'm2'").contains("speck"), "it is kept");
 }
 
 #[tokio::test]
