@@ -80,7 +80,7 @@ impl PostgresStore {
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
-        let writer = Writer::start(link, id, table.clone(), &loaded.unreadable, session);
+        let writer = Writer::start(link, id, reader.clone(), table.clone(), &loaded.unreadable, session);
         Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
     }
 

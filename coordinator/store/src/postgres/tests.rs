@@ -458,3 +458,19 @@ async fn audit_entries_of_both_have_one_order() {
     let all = AuditLog::list(&b, 0, 100).await.unwrap();
     assert_eq!((all.len(), all[0].position, all[0].who.as_str()), (42, intent, "interrupted"));
 }
+
+#[tokio::test]
+async fn one_alone_connects_again_after_an_error_without_disconnect() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database().alone()).await.unwrap();
+    // What it asks for is refused, on a connection that goes on.
+    server.sql("test0", "ALTER TABLE landfall RENAME TO elsewhere");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    server.sql("test0", "ALTER TABLE elsewhere RENAME TO landfall");
+    within(async {
+        while store.create(machine("m1")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}

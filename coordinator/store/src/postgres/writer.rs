@@ -21,6 +21,7 @@ use super::error::PostgresError;
 use super::hints::Hints;
 use super::job::Job;
 use super::load;
+use super::reader::Reader;
 use super::session::Session;
 use crate::StoreError;
 use crate::memory::Table;
@@ -50,9 +51,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(link: Link, id: Uuid, table: Arc<Table>, unreadable: &[Unreadable], session: Session) -> Self {
+    pub(super) fn start(
+        link: Link, id: Uuid, reader: Reader, table: Arc<Table>, unreadable: &[Unreadable], session: Session,
+    ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let mut keeper = Keeper { link, id, table, unreadable: HashSet::new(), hints: Hints::default() };
+        let mut keeper = Keeper { link, id, reader, table, unreadable: HashSet::new(), hints: Hints::default() };
         keeper.take_names(unreadable);
         Self { jobs, task: tokio::spawn(run(keeper, session, queue)) }
     }
@@ -83,6 +86,8 @@ impl Drop for Writer {
 struct Keeper {
     link: Link,
     id: Uuid,
+    /// Its connections are of the server that was lost, if one was.
+    reader: Reader,
     table: Arc<Table>,
     /// Documents that this version cannot read: their names are taken.
     unreadable: HashSet<(Kind, String)>,
@@ -90,7 +95,9 @@ struct Keeper {
 }
 
 async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
-    while let Some(lost) = keeper.serve(&mut session, &mut queue).await {
+    // The session is gone before another is sought: the server still holds for it what a store that is alone has locked.
+    while let Some(lost) = keeper.serve(session, &mut queue).await {
+        keeper.reader.empty();
         match keeper.connect_again(lost, &mut queue).await {
             Some(another) => session = another,
             None => break,
@@ -100,7 +107,8 @@ async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver
 
 impl Keeper {
     /// Writes and follows until the store is dropped (`None`), or the connection cannot be used any more.
-    async fn serve(&mut self, session: &mut Session, queue: &mut mpsc::Receiver<Job>) -> Option<PostgresError> {
+    async fn serve(&mut self, mut session: Session, queue: &mut mpsc::Receiver<Job>) -> Option<PostgresError> {
+        let session = &mut session;
         let mut poll = interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
