@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use hickory_resolver::TokioResolver;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -18,18 +17,20 @@ use super::error::{PostgresError, spelled};
 use super::options::PostgresOptions;
 use super::tls::Rustls;
 
-/// For a connection, and for everything that a new one is asked first.
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
+/// For a connection to the only address there is.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For a name, and for a connection to one of several addresses.
+const EACH: Duration = Duration::from_secs(2);
 /// A server that takes this long for a transaction or a read has hung, or the network to it is cut.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
-/// Connections of readers.
-const READERS: usize = 8;
 /// Addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
 /// What every session has, ms. A coordinator that hangs within a transaction holds its locks no longer than that; one that waits
-/// for them gives up. `statement_timeout` is below [`ANSWER`].
+/// for them gives up. `statement_timeout` is below [`ANSWER`]. A host that is gone without a word is found out in 16 s (10 s idle,
+/// three probes 2 s apart), and one that takes nothing any more in 15 s: until then the server keeps what it has locked.
 const SETTINGS: &str = "-c idle_in_transaction_session_timeout=2000 -c lock_timeout=5000 -c statement_timeout=12000 \
-                        -c client_min_messages=warning";
+                        -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
+                        -c tcp_user_timeout=15000 -c client_min_messages=warning";
 
 /// The way to the server.
 #[derive(Clone)]
@@ -46,20 +47,58 @@ impl Link {
 
     /// Connects. Each notification that the server sends wakes `hints`.
     pub(super) async fn connect(&self, hints: Arc<Notify>) -> Result<Client, PostgresError> {
-        let connecting = async {
-            let config = resolved(&self.0.config).await?;
-            let failed = |error: Error| PostgresError::Connect { at: self.0.place(), why: spelled(&error) };
-            Ok(self.connect_to(&config, hints).await.map_err(failed)?.0)
-        };
-        timeout(CONNECT, connecting).await.unwrap_or(Err(PostgresError::Silent(CONNECT)))
+        Ok(self.driven(hints).await?.0)
+    }
+
+    /// The same, with the task that drives the connection.
+    ///
+    /// Each address in turn has a limit of its own for everything up to a server that takes writes: one that is silent, or a name
+    /// without an address, keeps none from the next.
+    pub(super) async fn driven(&self, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), PostgresError> {
+        let config = &self.0.config;
+        let mut failures = Vec::new();
+        for (index, host) in config.get_hosts().iter().enumerate() {
+            let port = config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432);
+            let ways = match host {
+                Host::Unix(_) => vec![None],
+                Host::Tcp(name) => match addresses(name).await {
+                    Ok(found) => found.into_iter().map(Some).collect(),
+                    Err(error) => {
+                        failures.push(error);
+                        continue;
+                    }
+                },
+            };
+            let limit = if config.get_hosts().len() == 1 && ways.len() == 1 { CONNECT } else { EACH };
+            for address in ways {
+                let way = way(config, host, address, port);
+                let why = match timeout(limit, self.connect_to(&way, hints.clone())).await {
+                    Ok(Ok(connected)) => return Ok(connected),
+                    Ok(Err(error)) => spelled(&error),
+                    Err(_) => format!("no answer within {} s", limit.as_secs()),
+                };
+                let name = match host {
+                    Host::Tcp(name) => format!("{name}:{port}"),
+                    Host::Unix(path) => path.display().to_string(),
+                };
+                failures.push(PostgresError::Connect { at: name, why });
+            }
+        }
+        match (failures.pop(), failures.len()) {
+            (Some(only), 0) => Err(only),
+            (last, _) => {
+                let why = failures.iter().chain(&last).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                Err(PostgresError::Connect { at: self.0.place(), why })
+            }
+        }
     }
 
     /// The first connection, to a server that is fit for a store.
     pub(super) async fn checked(&self, hints: Arc<Notify>) -> Result<Client, PostgresError> {
-        let client = self.connect(hints).await?;
+        let (client, other) = (self.connect(hints).await?, self.connect(Arc::default()).await?);
         let checked = async {
             checks::server(&client, self.0.accepts_loss).await?;
-            checks::sessions(&client, &self.connect(Arc::default()).await?).await
+            checks::sessions(&client, &other).await
         };
         timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))?;
         Ok(client)
@@ -74,40 +113,6 @@ impl Link {
         match &self.0.tls {
             Some(tls) => drive(config, Rustls(tls.clone()), hints).await,
             None => drive(config, NoTls, hints).await,
-        }
-    }
-
-    /// Connections for readers, made when they are needed.
-    pub(super) fn readers(&self) -> Result<Pool, PostgresError> {
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(self.0.config.clone(), self.clone(), recycling);
-        Pool::builder(manager)
-            .max_size(READERS)
-            .runtime(Runtime::Tokio1)
-            .timeouts(deadpool_postgres::Timeouts { wait: Some(ANSWER), create: Some(CONNECT), recycle: Some(CONNECT) })
-            .build()
-            .map_err(|error| PostgresError::Url(error.to_string()))
-    }
-}
-
-impl Connect for Link {
-    fn connect(
-        &self, config: &Config,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
-        let config = config.clone();
-        Box::pin(async move {
-            // Where a name does not resolve, connecting says so.
-            let config = resolved(&config).await.unwrap_or(config);
-            self.connect_to(&config, Arc::default()).await
-        })
-    }
-}
-
-impl From<PoolError> for PostgresError {
-    fn from(error: PoolError) -> Self {
-        match error {
-            PoolError::Backend(error) => Self::Server(error),
-            _ => Self::Silent(CONNECT),
         }
     }
 }
@@ -131,20 +136,16 @@ where
     Ok((client, driver))
 }
 
-/// The same with addresses in place of names, by our own resolver: the C library's loads plug-ins, which a static program has not.
-async fn resolved(config: &Config) -> Result<Config, PostgresError> {
+/// One way to a server: `config` with a single host, and its address in place of its name. That is by our own resolver: the C
+/// library's loads plug-ins, which a static program has not.
+fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Config {
     let mut out = Config::new();
-    for (index, host) in config.get_hosts().iter().enumerate() {
-        let port = config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432);
-        match host {
-            Host::Unix(path) => drop(out.host_path(path).port(port)),
-            Host::Tcp(name) => {
-                for address in addresses(name).await? {
-                    out.host(name).hostaddr(address).port(port);
-                }
-            }
-        }
+    match host {
+        Host::Unix(path) => drop(out.host_path(path)),
+        Host::Tcp(name) => drop(out.host(name)),
     }
+    address.map(|address| drop(out.hostaddr(address)));
+    out.port(port);
     config.get_user().map(|user| out.user(user));
     config.get_dbname().map(|name| out.dbname(name));
     config.get_password().map(|password| out.password(password));
@@ -161,7 +162,7 @@ async fn resolved(config: &Config) -> Result<Config, PostgresError> {
         .keepalives_idle(Duration::from_secs(10))
         .keepalives_interval(Duration::from_secs(2))
         .keepalives_retries(3);
-    Ok(out)
+    out
 }
 
 async fn addresses(name: &str) -> Result<Vec<IpAddr>, PostgresError> {
@@ -170,6 +171,9 @@ async fn addresses(name: &str) -> Result<Vec<IpAddr>, PostgresError> {
     }
     let unknown = |why: String| PostgresError::Resolve { host: name.to_owned(), why };
     let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
-    let found = resolver.map_err(|error| unknown(error.to_string()))?.lookup_ip(name).await;
+    let resolver = resolver.map_err(|error| unknown(error.to_string()))?;
+    let Ok(found) = timeout(EACH, resolver.lookup_ip(name)).await else {
+        return Err(unknown(format!("no name server answered within {} s", EACH.as_secs())));
+    };
     Ok(found.map_err(|error| unknown(error.to_string()))?.iter().take(MAX_ADDRESSES).collect())
 }

@@ -39,6 +39,9 @@ pub enum PostgresError {
     /// The server did not answer.
     #[error("PostgreSQL did not answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// Every connection for reads was at work for as long as a reader waits.
+    #[error("all {connections} connections to PostgreSQL at {at} for reads are busy; repeat the request in a moment")]
+    Busy { at: String, connections: usize },
     /// The server is too old.
     #[error("PostgreSQL {found} is too old; version {needed} or newer is needed")]
     TooOld { found: String, needed: u32 },

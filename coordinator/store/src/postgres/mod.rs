@@ -73,7 +73,7 @@ impl PostgresStore {
         let link = Link::new(options);
         let hints = Arc::default();
         let mut client = link.checked(Arc::clone(&hints)).await?;
-        let reader = Reader::new(&link)?;
+        let reader = Reader::new(link.clone());
         // Before the tables of the one that has it change.
         link.hold(&client).await?;
         let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;

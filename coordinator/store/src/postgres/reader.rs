@@ -1,6 +1,9 @@
 //! Single statements, each on a connection of its own: reads from the disk, and the few writes that no other one has to agree with.
 
-use deadpool_postgres::{Object, Pool};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use deadpool_postgres::ClientWrapper;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::ToSql};
 
@@ -8,19 +11,41 @@ use super::connect::{ANSWER, Link};
 use super::error::PostgresError;
 use crate::StoreError;
 
+/// Connections of readers.
+const READERS: usize = 8;
+
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 #[derive(Clone)]
-pub(super) struct Reader(Pool);
+pub(super) struct Reader(Arc<Pool>);
+
+struct Pool {
+    link: Link,
+    places: Semaphore,
+    /// Connections that are not at work.
+    idle: Mutex<Vec<ClientWrapper>>,
+}
 
 impl Reader {
-    pub(super) fn new(link: &Link) -> Result<Self, PostgresError> {
-        Ok(Self(link.readers()?))
+    /// Connects when there is something to read.
+    pub(super) fn new(link: Link) -> Self {
+        Self(Arc::new(Pool { link, places: Semaphore::new(READERS), idle: Mutex::default() }))
     }
 
     /// Closes every connection that is not at work: a server that was lost may leave them open, and never answer on them.
     pub(super) fn empty(&self) {
-        self.0.retain(|_, _| false);
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    async fn client(&self) -> Result<ClientWrapper, PostgresError> {
+        let take = || self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(client) = take() {
+            if !client.is_closed() {
+                return Ok(client);
+            }
+        }
+        let (client, driver) = self.0.link.driven(Arc::default()).await?;
+        Ok(ClientWrapper::new(client, driver))
     }
 
     /// What a statement answers.
@@ -56,17 +81,16 @@ impl Reader {
     }
 
     async fn limited<T>(
-        &self, work: impl AsyncFnOnce(&mut Object) -> Result<T, PostgresError>,
+        &self, work: impl AsyncFnOnce(&mut ClientWrapper) -> Result<T, PostgresError>,
     ) -> Result<T, StoreError> {
-        // The pool has limits of its own.
-        let mut client = self.0.get().await.map_err(PostgresError::from)?;
-        match timeout(ANSWER, work(&mut client)).await {
-            Ok(done) => Ok(done?),
-            Err(_) => {
-                // Its next user would wait as long in vain.
-                drop(Object::take(client));
-                Err(PostgresError::Silent(ANSWER).into())
-            }
-        }
+        let Ok(place) = timeout(ANSWER, self.0.places.acquire()).await else {
+            return Err(PostgresError::Busy { at: self.0.link.options().place(), connections: READERS }.into());
+        };
+        let mut client = self.client().await?;
+        // One that does not answer is closed: its next user would wait as long in vain.
+        let done = timeout(ANSWER, work(&mut client)).await.map_err(|_| PostgresError::Silent(ANSWER))?;
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        drop(place);
+        Ok(done?)
     }
 }

@@ -474,3 +474,22 @@ async fn one_alone_connects_again_after_an_error_without_disconnect() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_dead_first_host_does_not_keep_the_second_away() {
+    let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = port();
+    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
+    let key_dir = server.database().key_dir;
+    // The system takes its connections, and none is answered.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = silent.local_addr().unwrap().port();
+    for first in [format!("127.0.0.1:{dead}"), "nowhere.invalid:1".to_owned()] {
+        let url = format!("postgresql://landfall@{first},127.0.0.1:{port}/test0?sslmode=disable");
+        let store = within(PostgresStore::open(PostgresOptions::new(&url, &key_dir).unwrap())).await.unwrap();
+        assert!(store.runs().await.unwrap().is_empty());
+        let backend = "SELECT DISTINCT current_setting('tcp_keepalives_idle') || current_setting('tcp_user_timeout')";
+        let settings = store.reader.rows(backend, &[]).await.unwrap();
+        assert_eq!(settings[0].get::<_, String>(0), "1015000");
+    }
+}
