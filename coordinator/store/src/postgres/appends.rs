@@ -99,6 +99,11 @@ impl Log {
         }
         added
     }
+
+    /// Workflows that have none after this transaction: all that was to be appended was refused.
+    pub(super) fn without_events(&self) -> Vec<Uuid> {
+        self.counts.iter().filter(|(_, count)| **count == 0).map(|(workflow, _)| *workflow).collect()
+    }
 }
 
 /// The attempt in the first columns of a row, and the number that follows.

@@ -27,6 +27,8 @@ type Params<'a, const N: usize> = [&'a (dyn ToSql + Sync); N];
 pub(super) enum Failed {
     /// Some of what others changed is no longer kept: everything is to be loaded again.
     Behind,
+    /// A workflow's events were deleted while this transaction waited for its row: there was none to lock.
+    Deleted,
     Error(PostgresError),
 }
 
@@ -84,15 +86,21 @@ async fn begin(session: &Session, table: &Table, jobs: &[Job]) -> Result<Log, Fa
     let of = wanted.attempts.iter().map(|attempt| attempt.0).collect::<Vec<_>>();
     let (actions, attempts) = (column(|a| i64::from(a.1)), column(|a| i64::from(a.2)));
     let (in_runs, in_newest): (Params<'_, 1>, Params<'_, 3>) = ([&workflows], [&of, &actions, &attempts]);
-    let (begun, locked, runs, newest) = tokio::join!(
+    let (begun, locked, made, runs, newest) = tokio::join!(
         biased;
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
         when(changes, client.query_one(&statements.lock, &[])),
+        when(appends, client.execute(&statements.make_runs, &in_runs)),
         when(appends, client.query(&statements.runs, &in_runs)),
         when(appends, client.query(&statements.newest, &in_newest)),
     );
     begun?;
-    let (locked, runs, newest) = (locked?, runs?.unwrap_or_default(), newest?.unwrap_or_default());
+    let locked = locked?;
+    made?;
+    let (runs, newest) = (runs?.unwrap_or_default(), newest?.unwrap_or_default());
+    if runs.len() < workflows.len() {
+        return Err(Failed::Deleted);
+    }
     if let Some(row) = locked
         && number(row.get(0)) != table.revision()
         && !load::catch_up(session, table).await?
@@ -187,7 +195,8 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
     let json: Vec<_> = plan.log.new.iter().map(|(_, json)| json.as_str()).collect();
     let events: Params<'_, 5> = [&workflows, &actions, &attempts, &numbers, &json];
     let (of, added): (Vec<_>, Vec<_>) = plan.log.added().into_iter().unzip();
-    let runs: Params<'_, 2> = [&of, &added];
+    let (runs, refused): (Params<'_, 2>, _) = ([&of, &added], plan.log.without_events());
+    let no_runs: Params<'_, 1> = [&refused];
     let noted = rows::audit(&plan.notes);
     let (intents, audit): (Params<'_, 1>, Params<'_, 3>) =
         ([&noted.intents], [&noted.rings, &noted.are_intents, &noted.json]);
@@ -205,16 +214,19 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         when(has_changes && hints, client.execute(&statements.notify, &[])),
         when(has_events, client.query(&statements.put_events, &events)),
         when(has_events, client.execute(&statements.put_runs, &runs)),
+        when(!refused.is_empty(), client.execute(&statements.drop_runs, &no_runs)),
         when(!noted.rings.is_empty(), client.query(&statements.put_audit, &audit)),
         client.batch_execute("COMMIT"),
     );
-    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, audit, done) = results;
+    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, no_runs, audit, done) =
+        results;
     // In the order in which they were sent: the first that failed says why, and the others only that one has failed.
     for counted in [put, gone, changes, history, bounds, intents, revision, notified] {
         counted?;
     }
     let events = events?.unwrap_or_default();
     runs?;
+    no_runs?;
     let audit = audit?.unwrap_or_default();
     done?;
     let events = events.iter().filter_map(|row| Some((place(row, 3)?, number(row.get(4))))).collect();

@@ -141,10 +141,10 @@ where
 fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Config {
     let mut out = Config::new();
     match host {
-        Host::Unix(path) => drop(out.host_path(path)),
-        Host::Tcp(name) => drop(out.host(name)),
-    }
-    address.map(|address| drop(out.hostaddr(address)));
+        Host::Unix(path) => out.host_path(path),
+        Host::Tcp(name) => out.host(name),
+    };
+    address.map(|address| out.hostaddr(address));
     out.port(port);
     config.get_user().map(|user| out.user(user));
     config.get_dbname().map(|name| out.dbname(name));

@@ -42,6 +42,9 @@ pub enum PostgresError {
     /// Every connection for reads was at work for as long as a reader waits.
     #[error("all {connections} connections to PostgreSQL at {at} for reads are busy; repeat the request in a moment")]
     Busy { at: String, connections: usize },
+    /// Each try to append to a workflow found that another coordinator had just deleted its events.
+    #[error("the events of a workflow are deleted again and again while others are appended; repeat the request")]
+    Deleted,
     /// The server is too old.
     #[error("PostgreSQL {found} is too old; version {needed} or newer is needed")]
     TooOld { found: String, needed: u32 },

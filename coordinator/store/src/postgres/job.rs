@@ -35,7 +35,7 @@ pub(super) struct Note {
 pub(super) enum Planned {
     Changed(Result<Document, StoreError>),
     Appended(Result<Vec<Place>, StoreError>),
-    /// The how manieth of its transaction.
+    /// Its index among the notes of its transaction, from 0.
     Noted(usize),
 }
 

@@ -10,6 +10,8 @@ mod batch;
 mod checks;
 mod connect;
 mod error;
+#[cfg(test)]
+mod fault_tests;
 mod hints;
 mod job;
 mod load;
@@ -178,13 +180,14 @@ impl EventLog for PostgresStore {
     }
 
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
-        // The first waits for whom appends to it; the second then sees what he appended.
+        // The first waits for a store that appends to it; the second then sees what was appended.
         let (run, events) = ("DELETE FROM runs WHERE workflow = $1", "DELETE FROM events WHERE workflow = $1");
         self.reader.second_count((run, &[&workflow_uid]), (events, &[&workflow_uid])).await
     }
 
     async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
-        let rows = self.reader.rows("SELECT workflow, events, newest FROM runs ORDER BY newest", &[]).await?;
+        let rows =
+            self.reader.rows("SELECT workflow, events, newest FROM runs WHERE events > 0 ORDER BY newest", &[]).await?;
         let run = |row: &tokio_postgres::Row| LoggedRun {
             workflow_uid: row.get(0),
             events: number(row.get(1)),

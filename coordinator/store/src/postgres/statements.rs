@@ -26,7 +26,9 @@ statements! {
     changes: "SELECT l.revision, c.revision, c.op, c.kind, c.name, c.json, c.schema FROM landfall l
         LEFT JOIN LATERAL (SELECT * FROM changes WHERE revision > $1 ORDER BY revision LIMIT $2) c ON true
         ORDER BY c.revision";
-    // In one order, so that no two transactions wait for each other.
+    // A row to lock for each workflow, also for its first events. In one order, so that no two transactions wait for each other.
+    make_runs: "INSERT INTO runs (workflow, events, newest) SELECT w, 0, 0 FROM unnest($1::uuid[]) AS w ORDER BY w
+        ON CONFLICT DO NOTHING";
     runs: "SELECT workflow, events FROM runs WHERE workflow = ANY ($1) ORDER BY workflow FOR UPDATE";
     newest: "SELECT a.workflow, a.action_index, a.attempt,
         (SELECT max(e.seq) FROM events e
@@ -59,9 +61,11 @@ statements! {
     put_runs: "INSERT INTO runs (workflow, events, newest)
         SELECT workflow, events, (SELECT max(position) FROM events e WHERE e.workflow = a.workflow)
         FROM unnest($1::uuid[], $2::bigint[]) AS a (workflow, events) ORDER BY workflow
-        ON CONFLICT (workflow) DO UPDATE SET events = runs.events + excluded.events, newest = excluded.newest";
+        ON CONFLICT (workflow) DO UPDATE SET events = runs.events + excluded.events, newest = greatest(runs.newest, excluded.newest)";
+    // Of workflows whose events were all refused.
+    drop_runs: "DELETE FROM runs WHERE workflow = ANY ($1) AND events = 0";
     drop_intents: "DELETE FROM audit WHERE position = ANY ($1) AND is_intent";
-    // Its row's lock puts the entries of all coordinators in one order: who follows the log misses none.
+    // Its row's lock puts the entries of all coordinators in one order: a reader that follows the log misses none.
     put_audit: "WITH c AS (UPDATE audit_count SET newest = newest + cardinality($1::smallint[]) RETURNING newest)
         INSERT INTO audit (position, ring, is_intent, json)
         SELECT c.newest - cardinality($1::smallint[]) + n, ring, is_intent, json

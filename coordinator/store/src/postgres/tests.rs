@@ -19,7 +19,7 @@ async fn two() -> (PostgresStore, PostgresStore) {
     (PostgresStore::open(options.clone()).await.unwrap(), PostgresStore::open(options).await.unwrap())
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, work).await.expect("it takes for ever")
 }
 
@@ -457,39 +457,4 @@ async fn audit_entries_of_both_have_one_order() {
     a.reveal().await.unwrap();
     let all = AuditLog::list(&b, 0, 100).await.unwrap();
     assert_eq!((all.len(), all[0].position, all[0].who.as_str()), (42, intent, "interrupted"));
-}
-
-#[tokio::test]
-async fn one_alone_connects_again_after_an_error_without_disconnect() {
-    let server = Server::start(&[]);
-    let store = PostgresStore::open(server.database().alone()).await.unwrap();
-    // What it asks for is refused, on a connection that goes on.
-    server.sql("test0", "ALTER TABLE landfall RENAME TO elsewhere");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    server.sql("test0", "ALTER TABLE elsewhere RENAME TO landfall");
-    within(async {
-        while store.create(machine("m1")).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_dead_first_host_does_not_keep_the_second_away() {
-    let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let port = port();
-    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
-    let key_dir = server.database().key_dir;
-    // The system takes its connections, and none is answered.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let dead = silent.local_addr().unwrap().port();
-    for first in [format!("127.0.0.1:{dead}"), "nowhere.invalid:1".to_owned()] {
-        let url = format!("postgresql://landfall@{first},127.0.0.1:{port}/test0?sslmode=disable");
-        let store = within(PostgresStore::open(PostgresOptions::new(&url, &key_dir).unwrap())).await.unwrap();
-        assert!(store.runs().await.unwrap().is_empty());
-        let backend = "SELECT DISTINCT current_setting('tcp_keepalives_idle') || current_setting('tcp_user_timeout')";
-        let settings = store.reader.rows(backend, &[]).await.unwrap();
-        assert_eq!(settings[0].get::<_, String>(0), "1015000");
-    }
 }

@@ -215,6 +215,7 @@ impl Keeper {
             };
             match failed {
                 Failed::Error(error) if tries == TRIES || !error.is_collision() => return Err(error),
+                Failed::Deleted if tries == TRIES => return Err(PostgresError::Deleted),
                 Failed::Behind if tries == TRIES => return Err(PostgresError::Another),
                 _ => within(async { Ok(session.client.batch_execute("ROLLBACK").await?) }).await?,
             }
