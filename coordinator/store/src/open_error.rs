@@ -17,7 +17,7 @@ pub enum OpenError {
     NotWritable { path: PathBuf, why: String },
     /// The key of the secrets is not usable.
     #[error(
-        "cannot use the key of the secrets {path}: {what}; restore it from a backup, or copy it from another host of this store; nothing was changed"
+        "cannot use the key of the secrets {path}: {what}; restore it from a backup or, where several hosts share the store, copy it from another of them; nothing was changed"
     )]
     Key { path: PathBuf, what: &'static str },
     /// Values that a former version kept in plain could not be sealed.

@@ -1,7 +1,7 @@
 //! One transaction of the writer: two round trips, whatever is in it; one more each where others have written, or events come again.
 //!
 //! It begins, takes the locks, and reads what it must know of the log; then everything is decided in memory; then it writes all of
-//! it and commits. Statements of one round trip are sent together, and one that fails makes the commit a rollback.
+//! it and commits. Statements of one round trip are sent together, and one that the server refuses makes the commit a rollback.
 
 use std::collections::HashSet;
 

@@ -6,7 +6,7 @@ use super::error::PostgresError;
 
 /// PostgreSQL's oldest version.
 const OLDEST: u32 = 15;
-/// Held by a store that is to be alone, while its session lasts. A number by chance, as PostgreSQL's locks have no names.
+/// Held by a store that is to be alone, while its session lasts. PostgreSQL's locks have numbers and no names; this one has no meaning.
 const ALONE: i64 = 0x6c66_3f08_c2e5_19d4;
 /// So often two sessions are compared: a pooler that has several connections gives them out in turn.
 const COMPARED: usize = 8;

@@ -14,9 +14,9 @@ async fn one_alone_connects_again_after_an_error_without_disconnect() {
     let server = Server::start(&[]);
     let store = PostgresStore::open(server.database().alone()).await.unwrap();
     // What it asks for is refused, on a connection that goes on.
-    server.sql("test0", "ALTER TABLE landfall RENAME TO elsewhere");
+    server.sql("test0", "ALTER TABLE changes RENAME TO elsewhere");
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    server.sql("test0", "ALTER TABLE elsewhere RENAME TO landfall");
+    server.sql("test0", "ALTER TABLE elsewhere RENAME TO changes");
     within(async {
         while store.create(machine("m1")).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;

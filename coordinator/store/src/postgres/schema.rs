@@ -47,7 +47,7 @@ const MIGRATIONS: &[&str] = &["
 
 /// The schema that this version writes; it reads every older one.
 pub(super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
-/// Of the transactions that open a database, one at a time. A number by chance, as PostgreSQL's locks have no names.
+/// Of the transactions that open a database, one at a time. PostgreSQL's locks have numbers and no names; this one has no meaning.
 const OPENING: i64 = 0x6c66_0a91_77d3_52be;
 
 /// Brings the tables to this version's, and the key of the secrets to its proof. Several coordinators may begin at once.

@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Between two tries to connect: the first, and the longest.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// Changes kept for other coordinators, and the bytes of their documents: what a coordinator misses in a minute of many writes. One
-/// that has missed more loads everything. Twice what watchers may miss.
+/// that has missed more loads everything.
 const CHANGES: i64 = 8192;
 const CHANGE_BYTES: i64 = 256 << 20;
 /// Older ones are dropped once in so many.
