@@ -420,12 +420,14 @@ impl Config {
         Ok(())
     }
 
-    /// How the PostgreSQL database is opened, by this coordinator alone; `None` for SQLite.
+    /// How the PostgreSQL database is opened, by one coordinator at a time, which is named by the address of its TLS port; `None` for
+    /// SQLite.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`]: a file is not usable, or `data_dir` has a SQLite database, which would be left behind.
     pub fn postgres(&self) -> Result<Option<PostgresOptions>, ConfigError> {
-        self.store.postgres(&self.data_dir).map_err(of_store)
+        let options = self.store.postgres(&self.data_dir).map_err(of_store)?;
+        Ok(options.map(|options| options.named(&self.tls_url())))
     }
 
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.

@@ -2,6 +2,7 @@
 
 mod logging;
 mod run;
+mod standby;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -12,6 +12,16 @@ pub fn ready() {
     tell("READY=1");
 }
 
+/// It waits for the store, which the coordinator of this name has.
+pub fn standby(active: &str) {
+    tell(&format!("READY=1\nSTATUS=standby: {active} has the store"));
+}
+
+/// It has the store, and begins to serve.
+pub fn active() {
+    tell("STATUS=active");
+}
+
 /// It drains.
 pub fn stopping() {
     tell("STOPPING=1");

@@ -1,7 +1,6 @@
 //! One run of the process: construction, signals, reload, drain.
 
-use std::os::unix::fs::DirBuilderExt as _;
-use std::{fs::DirBuilder, panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
@@ -11,41 +10,32 @@ use landfall_coordinator::config::{Config, ManifestsConfig};
 use landfall_coordinator::engine::{Engine, HttpSources, Settings};
 use landfall_coordinator::finding::Level;
 use landfall_coordinator::operator::LocalListener;
-use landfall_coordinator::pki::Pki;
+use landfall_coordinator::pki::{self, Pki};
 use landfall_coordinator::reload::{Plan, merged};
 use landfall_coordinator::state::Coordinator;
 use landfall_coordinator::{boot, doctor, manifest_dir, notify, operator, session, tls, tools_layer};
-use landfall_store::Store;
+use landfall_store::Ended;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::logging::Logs;
+use crate::standby::{self, Signals};
 
 /// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// The store, and what keeps other coordinators from the data directory where it is not the store that does.
-async fn open(config: &Config) -> Result<(Store, Option<impl Sized>)> {
-    let Some(options) = config.postgres()? else {
-        return Ok((Store::open(&config.data_dir)?, None));
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&config.data_dir)
-        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
-    let held = landfall_store::hold(&config.data_dir)?;
-    Ok((Store::open_postgres(options).await?, Some(held)))
-}
-
-/// Serves until SIGTERM or SIGINT, or until a service fails.
+/// Serves until SIGTERM or SIGINT, or until a service fails; waits before it for the coordinator that has the store. If another one
+/// takes the store, it starts anew, and waits for its turn again.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
-    let (store, _held) = open(&config).await?;
+    let mut signals = Signals::new()?;
+    let Some((store, _held)) = standby::open(&config, &mut signals).await? else { return Ok(()) };
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
+    }
+    if config.store.url.is_some() {
+        pki::share(&config.data_dir, store.secrets()).await?;
     }
     let pki = Arc::new(Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?);
     let sources = Arc::new(HttpSources::new()?);
@@ -68,9 +58,6 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         None => None,
     };
     let local = LocalListener::bind(&config.api_socket()).await?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let (manifests, manifests_seen) = watch::channel(config.manifests.clone());
     let mut live = Live { config: config.clone(), engine: engine.clone(), boot: boot.reload(), manifests, logs };
 
@@ -113,29 +100,33 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         Ok(())
     };
     tasks.spawn(ending("the pools' keeper", failed.clone(), looks));
-    let (token, store) = (stop.clone(), coordinator.store.clone());
+    let (token, sessions) = (stop.clone(), engine.clone());
+    let doubts = async move {
+        sessions.sessions().let_go_in_doubt(token).await;
+        Ok(())
+    };
+    tasks.spawn(ending("the agents' sessions", failed.clone(), doubts));
+    let token = stop.clone();
     let ticks = async move {
         engine.upkeep().run_ticker(token).await;
         Ok(())
     };
     tasks.spawn(ending("the ticker", failed.clone(), ticks));
-    let (token, scans) = (stop.clone(), manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone()));
+    let scans = manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone());
     tasks.spawn(ending("the directory of manifests", failed.clone(), scans.map(Ok)));
-    let writer = async move {
-        match token.run_until_cancelled(store.documents().ended()).await {
-            Some(()) => Err(anyhow::anyhow!("what writes the store has ended")),
-            None => Ok(()),
-        }
-    };
-    tasks.spawn(ending("the store", failed.clone(), writer));
     tasks.close();
     notify::ready();
 
     let outcome = loop {
         tokio::select! {
-            _ = terminate.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
-            _ = hangup.recv() => live.reload(path),
+            _ = signals.terminate.recv() => break Ok(()),
+            _ = signals.interrupt.recv() => break Ok(()),
+            _ = signals.hangup.recv() => live.reload(path),
+            ended = coordinator.store.documents().ended() => match ended {
+                // At once: what it says to agents no longer holds.
+                Ended::Taken => return Err(standby::begin_again()),
+                Ended::Failed => break Err(anyhow::anyhow!("what writes the store has ended")),
+            },
             () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),
         }
     };

@@ -63,7 +63,7 @@ impl StoreConfig {
             return Err(invalid("store.url", what, "leave [store] out, or move that database away"));
         }
         let of_file = |key| move |error: landfall_store::PostgresError| invalid(key, error.to_string(), "correct it");
-        let mut options = PostgresOptions::new(url, data_dir).map_err(of_file("store.url"))?.alone();
+        let mut options = PostgresOptions::new(url, data_dir).map_err(of_file("store.url"))?;
         if let Some(path) = &self.password_file {
             options = options.with_password_file(path).map_err(of_file("store.password_file"))?;
         }

@@ -26,16 +26,18 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     let read = |name: &str| pem(&config.data_dir.join(name));
     let mut findings = Vec::new();
     let ca = config.data_dir.join("pki/ca.pem");
-    if ca.exists() || running.pid.is_some() {
+    if ca.exists() || (running.pid.is_some() && !running.is_standby) {
         findings.push(authority(now, read("pki/ca.pem").as_ref().and_then(ends)));
     } else {
-        findings.push(Finding::ok("certificate authority", "none yet: the first start creates it"));
+        let from = if config.store.url.is_some() { "or takes over the store's" } else { "" };
+        let none = format!("none yet: the first start creates it {from}");
+        findings.push(Finding::ok("certificate authority", none.trim_end()));
     }
     if let Some(admin) = read("admin/admin.pem") {
         let hint = "restart the coordinator; it renews the certificate if admin.key is beside it";
         findings.push(judge("operator's certificate", now, ends(&admin), hint));
     }
-    if running.pid.is_some() {
+    if running.pid.is_some() && !running.is_standby {
         let port = config.tls.listen.port();
         let at = if config.tls.listen.ip().is_unspecified() { config.advertise } else { config.tls.listen.ip() };
         let hint = "restart the coordinator; it issues a new one";

@@ -1,10 +1,14 @@
 //! Whether a coordinator with this configuration runs now, and which process it is.
 
-use std::{collections::HashSet, fs, io::ErrorKind, os::unix::net::UnixStream, path::Path};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::{collections::HashSet, fs, os::unix::net::UnixStream, path::Path, time::Duration};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use crate::{config::Config, finding::Finding};
+use crate::{config::Config, finding::Finding, operator::STANDBY};
+
+/// For its answer.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// A coordinator that answers on the API's socket, if one does.
 pub(super) struct Running {
@@ -14,19 +18,26 @@ pub(super) struct Running {
     sockets: HashSet<u64>,
     /// Only its own user and root may ask.
     hidden: bool,
+    /// It waits for the store, which another has: it has no ports and no certificate.
+    pub(super) is_standby: bool,
 }
 
 impl Running {
     pub(super) fn find(config: &Config) -> Self {
         let stream = UnixStream::connect(config.api_socket());
         let hidden = stream.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-        let pid = stream.ok().and_then(|stream| getsockopt(&stream, PeerCredentials).ok()).map(|peer| peer.pid());
+        let pid =
+            stream.as_ref().ok().and_then(|stream| getsockopt(stream, PeerCredentials).ok()).map(|peer| peer.pid());
+        let is_standby = stream.is_ok_and(|stream| waits(stream).unwrap_or_default());
         let sockets = pid.map(|pid| sockets_of(Path::new(&format!("/proc/{pid}/fd")))).unwrap_or_default();
-        Self { pid, sockets, hidden }
+        Self { pid, sockets, hidden, is_standby }
     }
 
     pub(super) fn finding(&self) -> Finding {
         match self.pid {
+            Some(pid) if self.is_standby => {
+                Finding::ok("coordinator", format!("it runs as a standby, process {pid}: another one has the store"))
+            }
             Some(pid) => Finding::ok("coordinator", format!("it runs, process {pid}")),
             None if self.hidden => {
                 let hint = "run the doctor as root, or as the coordinator's own user";
@@ -40,6 +51,16 @@ impl Running {
     pub(super) fn owns(&self, inode: u64) -> bool {
         self.sockets.contains(&inode)
     }
+}
+
+/// Whether a standby answers.
+fn waits(mut stream: UnixStream) -> io::Result<bool> {
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    // Some kB: one line for each check.
+    stream.take(64 << 10).read_to_string(&mut answer)?;
+    Ok(answer.contains(&format!("\"check\":\"{STANDBY}\"")))
 }
 
 /// Empty where the process is another user's.

@@ -22,6 +22,7 @@ mod precondition;
 mod problem;
 mod routes;
 mod runs;
+mod standby;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unix;
@@ -37,6 +38,7 @@ use crate::state::Coordinator;
 pub use guard::{Access, RouteInfo};
 pub use ops::metrics_router;
 pub use routes::routes;
+pub use standby::{STANDBY, standby_router};
 pub use unix::{BindError, LocalListener};
 
 /// The operators' routes. The listener that serves them must put a [`Peer`](crate::tls::Peer) into every request's

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use landfall_api::{ErrorCode, Problem};
+use landfall_store::StoreError;
 
 /// The CA cannot be used, or a certificate cannot be issued.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -42,6 +43,18 @@ pub enum PkiError {
     /// Signing failed.
     #[error("cannot create a certificate")]
     Sign(#[from] rcgen::Error),
+    /// The store has the CA of another host.
+    #[error(
+        "{path} is not the certificate authority that the coordinators of this store share; a host that joins them has none of its own: \
+            move its pki and admin directories away"
+    )]
+    Another { path: PathBuf },
+    /// What the store has is not a CA.
+    #[error("the certificate authority in the store cannot be read")]
+    Shared(#[source] serde_json::Error),
+    /// The store does not answer.
+    #[error("cannot look for the certificate authority in the store")]
+    Store(#[from] StoreError),
     /// rustls does not take our own key or certificate.
     #[error("cannot use the server's certificate")]
     Tls(#[from] rustls::Error),

@@ -12,6 +12,7 @@ mod issue;
 mod operator;
 mod role;
 mod server;
+mod shared;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use error::PkiError;
 pub use operator::{ca_pin, issue_operator};
 pub use role::peer_of;
 pub use server::ServerCertificates;
+pub use shared::share;
 
 /// The certificate authority.
 #[derive(Debug)]

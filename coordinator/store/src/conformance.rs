@@ -40,7 +40,8 @@ async fn on_each<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
     claim(Store::memory()).await;
     let dir = tempfile::tempdir().unwrap();
     claim(Store::open(dir.path()).unwrap()).await;
-    claim(Store::open_postgres(crate::postgres::server::database()).await.unwrap()).await;
+    claim(Store::of_postgres(crate::postgres::PostgresStore::open(crate::postgres::server::database()).await.unwrap()))
+        .await;
 }
 
 #[tokio::test]

@@ -35,8 +35,13 @@ pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
 pub use open_error::OpenError;
+#[cfg(any(test, feature = "testing"))]
+pub use postgres::server as postgres_server;
 pub use postgres::{PostgresError, PostgresOptions, PostgresStore};
 pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;
-pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, Unreadable, Upkeep};
+pub use traits::{
+    CONFIRMED_WITHIN, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, Unreadable,
+    Upkeep,
+};

@@ -49,13 +49,17 @@ impl Store {
         Ok(Self { upkeep: Some(store), ..opened })
     }
 
-    /// Opens the PostgreSQL store; a database without tables gets them.
+    /// Opens the PostgreSQL store, after the coordinator that has it now; a database without tables gets them.
     ///
     /// # Errors
-    /// As [`PostgresStore::open`].
-    pub async fn open_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
-        let store = Arc::new(PostgresStore::open(options).await?);
-        Ok(Self::new(store.clone(), store.clone(), store.clone()).with_access(store.clone(), store))
+    /// As [`PostgresStore::open_in_turn`].
+    pub async fn open_postgres(options: PostgresOptions, has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
+        Ok(Self::of_postgres(PostgresStore::open_in_turn(options, has_it).await?))
+    }
+
+    pub(crate) fn of_postgres(store: PostgresStore) -> Self {
+        let store = Arc::new(store);
+        Self::new(store.clone(), store.clone(), store.clone()).with_access(store.clone(), store)
     }
 
     /// A store in memory, for tests and simulation.

@@ -87,14 +87,32 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
-    /// Waits until nothing can be written any more, because what writes has ended: every later write fails.
-    async fn ended(&self) {
+    /// Waits until nothing can be written any more: every later write fails.
+    async fn ended(&self) -> Ended {
         std::future::pending().await
+    }
+    /// For how long nothing has confirmed that this coordinator still has the store. Zero where no other can take it. Below
+    /// [`CONFIRMED_WITHIN`] no other has it, and what an agent is promised holds.
+    fn unconfirmed(&self) -> Duration {
+        Duration::ZERO
     }
     /// The stored documents that could not be read at the start.
     fn unreadable(&self) -> &[Unreadable] {
         &[]
     }
+}
+
+/// A coordinator may go on as the one that has its store for so long after the store last confirmed it: another one takes the store
+/// no earlier.
+pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
+
+/// Why a store cannot be written any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// What writes it has panicked.
+    Failed,
+    /// Another coordinator has it.
+    Taken,
 }
 
 /// Documents of a kind, by name.

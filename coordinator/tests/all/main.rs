@@ -19,4 +19,5 @@ mod process;
 mod recorded;
 mod relay;
 mod site;
+mod standby;
 mod telemetry;

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, edit_distance};
 use landfall_machine::{Horizon, Limits, Now, Steady};
 use landfall_proto::OLDEST_PROTOCOL;
-use landfall_store::{Store, StoreError, audit::Note};
+use landfall_store::{CONFIRMED_WITHIN, Store, StoreError, audit::Note};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -63,6 +63,11 @@ impl Fleet {
     /// Where the documents are.
     pub(in crate::engine) const fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Whether what is promised to an agent now holds: no other coordinator can have taken the store.
+    pub(in crate::engine) fn may_promise(&self) -> bool {
+        self.store.documents().unconfirmed() < CONFIRMED_WITHIN
     }
 
     /// Every machine's lock.

@@ -1,5 +1,6 @@
 //! Sessions of agents: each message is one input of its machine.
 
+mod doubt;
 mod events;
 
 use std::{sync::Arc, time::Duration};
@@ -124,7 +125,7 @@ impl Sessions {
                 }
             }
         }
-        if beat.renewed {
+        if beat.renewed && self.fleet.may_promise() {
             let counts_from = Some(vitals.uptime);
             live.send(ToAgent::LeaseRenewal { epoch: epoch.get(), lease: limits.lease, counts_from });
         }

@@ -15,6 +15,12 @@ impl Steps {
         let name = state.machine.metadata.name.clone();
         let mut driven = Driven { state, opened: None, deleted: None };
         let mut refusal = None;
+        let promises =
+            |effect: &Effect| matches!(effect, Effect::Assign { .. } | Effect::Send(Tell::LeaseRenewal { .. }));
+        if effects.iter().any(promises) && !self.fleet.may_promise() {
+            let unsure = "the database has not confirmed for some seconds that it is this coordinator's";
+            return Err(Problem::new(ErrorCode::StoreUnavailable, unsure).into());
+        }
         for effect in effects {
             match effect {
                 Effect::StoreMachine | Effect::StoreWorkflow(_) => {}

@@ -6,8 +6,6 @@ use super::error::PostgresError;
 
 /// PostgreSQL's oldest version.
 const OLDEST: u32 = 15;
-/// Held by a store that is to be alone, while its session lasts. PostgreSQL's locks have numbers and no names; this one has no meaning.
-const ALONE: i64 = 0x6c66_3f08_c2e5_19d4;
 /// So often two sessions are compared: a pooler that has several connections gives them out in turn.
 const COMPARED: usize = 8;
 
@@ -52,7 +50,7 @@ pub(super) async fn sessions(a: &Client, b: &Client) -> Result<(), PostgresError
             "two connections share one session"
         } else if first.is_some_and(|first| first != pids) {
             "one connection has several sessions"
-        } else if one.get::<_, String>(1) != "2s" {
+        } else if one.get::<_, String>(1) != "4s" {
             "a session lacks the settings that it was begun with"
         } else {
             first = Some(pids);
@@ -61,10 +59,4 @@ pub(super) async fn sessions(a: &Client, b: &Client) -> Result<(), PostgresError
         return Err(PostgresError::Pooled { why: why.to_owned() });
     }
     Ok(())
-}
-
-/// Takes the database for this session alone.
-pub(super) async fn alone(client: &Client) -> Result<(), PostgresError> {
-    let is_taken: bool = client.query_one("SELECT pg_try_advisory_lock($1)", &[&ALONE]).await?.get(0);
-    if is_taken { Ok(()) } else { Err(PostgresError::InUse) }
 }

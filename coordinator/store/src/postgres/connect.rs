@@ -26,11 +26,16 @@ pub(super) const ANSWER: Duration = Duration::from_secs(15);
 /// Addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
 /// What every session has, ms. A coordinator that hangs within a transaction holds its locks no longer than that; one that waits
-/// for them gives up. `statement_timeout` is below [`ANSWER`]. A host that is gone without a word is found out in 16 s (10 s idle,
+/// for them gives up. That is no less than [`crate::CONFIRMED_WITHIN`]. `statement_timeout` is below [`ANSWER`]. A host that is gone without a word is found out in 16 s (10 s idle,
 /// three probes 2 s apart), and one that takes nothing any more in 15 s: until then the server keeps what it has locked.
-const SETTINGS: &str = "-c idle_in_transaction_session_timeout=2000 -c lock_timeout=5000 -c statement_timeout=12000 \
+const SETTINGS: &str = "-c idle_in_transaction_session_timeout=4000 -c lock_timeout=5000 -c statement_timeout=12000 \
                         -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
                         -c tcp_user_timeout=15000 -c client_min_messages=warning";
+
+/// With a limit: a server that is silent is as good as none.
+pub(super) async fn within<T>(work: impl Future<Output = Result<T, PostgresError>>) -> Result<T, PostgresError> {
+    timeout(ANSWER, work).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
+}
 
 /// The way to the server.
 #[derive(Clone)]
@@ -100,13 +105,8 @@ impl Link {
             checks::server(&client, self.0.accepts_loss).await?;
             checks::sessions(&client, &other).await
         };
-        timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))?;
+        within(checked).await?;
         Ok(client)
-    }
-
-    /// Takes the database for this session, if it is to be for one store alone.
-    pub(super) async fn hold(&self, client: &Client) -> Result<(), PostgresError> {
-        if self.0.is_exclusive { checks::alone(client).await } else { Ok(()) }
     }
 
     async fn connect_to(&self, config: &Config, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), Error> {

@@ -73,8 +73,8 @@ pub enum PostgresError {
     #[error("the database is another one than at the start, or an older state of it; restart the coordinator")]
     Another,
     /// Another coordinator has it.
-    #[error("another coordinator has this database open; several at once are not supported yet, stop that one first")]
-    InUse,
+    #[error("{by} has this database; stop it first")]
+    InUse { by: String },
     /// The key of the secrets is not usable.
     #[error(transparent)]
     Key(#[from] OpenError),
@@ -96,6 +96,20 @@ impl From<tokio_postgres::Error> for PostgresError {
 }
 
 impl PostgresError {
+    /// Whether the same may succeed later although nothing changes in this coordinator, its configuration or the server's.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Server(error) => error.code().is_none_or(|code| {
+                // The server shuts down, starts, is out of something, or ended the session.
+                ["08", "53", "57"].contains(&&code.code()[..2])
+            }),
+            Self::Resolve { .. } | Self::Connect { .. } | Self::Silent(_) | Self::Busy { .. } | Self::InUse { .. } => {
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether two transactions met, so that the same one may succeed at once.
     pub(super) fn is_collision(&self) -> bool {
         let code = match self {

@@ -19,8 +19,8 @@ mod options;
 mod reader;
 mod rows;
 mod schema;
-#[cfg(test)]
-pub(crate) mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod server;
 mod session;
 mod statements;
 #[cfg(test)]
@@ -28,13 +28,19 @@ mod tests;
 mod tls;
 #[cfg(test)]
 mod tls_tests;
+mod turn;
+#[cfg(test)]
+mod turn_tests;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
+use tokio::sync::Notify;
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 pub use error::PostgresError;
@@ -45,8 +51,8 @@ use crate::memory::Table;
 use crate::rules::Asked;
 use crate::seal::Sealer;
 use crate::{
-    Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore, StoreError,
-    Unreadable, Watch, WatchError,
+    Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore,
+    StoreError, Unreadable, Watch, WatchError,
 };
 use connect::Link;
 use job::Job;
@@ -74,10 +80,28 @@ impl PostgresStore {
         options.check_encryption()?;
         let link = Link::new(options);
         let hints = Arc::default();
-        let mut client = link.checked(Arc::clone(&hints)).await?;
-        let reader = Reader::new(link.clone());
+        let client = link.checked(Arc::clone(&hints)).await?;
         // Before the tables of the one that has it change.
-        link.hold(&client).await?;
+        if link.options().is_exclusive {
+            turn::take(&client, None).await?;
+        }
+        Self::of(link, client, hints).await
+    }
+
+    /// The same, for this store alone ([`PostgresOptions::alone`]), after the one that has the database now: waits until that one is gone,
+    /// or its session has been silent for 5 s, which ends it. `has_it` hears each one's name ([`PostgresOptions::named`]).
+    ///
+    /// # Errors
+    /// As [`Self::open`], before it waits. Meanwhile an unreachable server is waited for.
+    pub async fn open_in_turn(options: PostgresOptions, has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
+        options.check_encryption()?;
+        let link = Link::new(options.alone());
+        let (client, hints) = turn::wait(&link, has_it).await?;
+        Self::of(link, client, hints).await
+    }
+
+    async fn of(link: Link, mut client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
+        let reader = Reader::new(link.clone());
         let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
@@ -151,8 +175,12 @@ impl DocumentStore for PostgresStore {
         self.table.watch(kind, from_revision)
     }
 
-    async fn ended(&self) {
-        self.writer.ended().await;
+    async fn ended(&self) -> Ended {
+        self.writer.ended().await
+    }
+
+    fn unconfirmed(&self) -> Duration {
+        self.writer.unconfirmed()
     }
 
     fn unreadable(&self) -> &[Unreadable] {

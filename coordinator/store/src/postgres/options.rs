@@ -90,6 +90,13 @@ impl PostgresOptions {
         Self { is_exclusive: true, ..self }
     }
 
+    /// What the server and other coordinators call this one: ASCII, of which PostgreSQL keeps 63 characters.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.config.application_name(name);
+        self
+    }
+
     /// The hosts, or the directory of the socket.
     pub(super) fn place(&self) -> String {
         let named = |host: &Host| match host {

@@ -68,6 +68,18 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
     Ok((row.get(0), sealer))
 }
 
+/// That the key of the secrets is this database's, where it has any.
+pub(super) async fn check_key(client: &Client, key_dir: &Path) -> Result<(), PostgresError> {
+    if found(client).await? == 0 {
+        return Ok(());
+    }
+    let proof: Option<Vec<u8>> = client.query_one("SELECT proof FROM landfall", &[]).await?.get(0);
+    if proof.is_some() {
+        Sealer::open(key_dir, proof)?;
+    }
+    Ok(())
+}
+
 /// The schema of a database; 0 of one without tables.
 pub(super) async fn found(client: &impl GenericClient) -> Result<i32, PostgresError> {
     if client.query_one("SELECT to_regclass('landfall') IS NULL", &[]).await?.get(0) {

@@ -1,4 +1,4 @@
-//! A PostgreSQL server for tests: Debian's programs, a new directory, a Unix socket, and every write flushed as in earnest.
+//! A PostgreSQL server for tests of this crate and of others: Debian's programs, a new directory, a Unix socket, and every write flushed as in earnest.
 //!
 //! A shell holds the server, and has this process at the other end of its standard input: whatever ends this process, the shell
 //! reads the end of the file, kills the server and removes its directory.
@@ -7,10 +7,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+#[cfg(test)]
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
 use super::PostgresOptions;
 
 /// Where Debian has the programs of each version.
@@ -23,7 +25,7 @@ while read -r _; do "$@" >>"$dir/log" 2>&1 & done
 kill -QUIT $!; wait; rm -rf "$dir""#;
 
 /// A server, until dropped.
-pub(crate) struct Server {
+pub struct Server {
     dir: PathBuf,
     programs: PathBuf,
     keeper: Option<(Child, ChildStdin)>,
@@ -32,16 +34,18 @@ pub(crate) struct Server {
 }
 
 /// What all tests of this process share.
+#[cfg(test)]
 static SHARED: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
 
 /// A new database on the server that this process shares.
+#[cfg(test)]
 pub(crate) fn database() -> PostgresOptions {
     SHARED.database()
 }
 
 impl Server {
     /// A server with these settings besides.
-    pub(crate) fn start(settings: &[&str]) -> Self {
+    pub fn start(settings: &[&str]) -> Self {
         Self::prepared(settings, 5432, &[])
     }
 
@@ -74,7 +78,7 @@ impl Server {
     }
 
     /// After [`Self::crash`].
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         use std::io::Write as _;
         self.keeper.as_mut().unwrap().1.write_all(b"start\n").unwrap();
         let begun = Instant::now();
@@ -89,23 +93,29 @@ impl Server {
     }
 
     /// Ends it at once, as a crash would.
-    pub(crate) fn crash(&self) {
+    pub fn crash(&self) {
         let mut stop = as_server(&self.programs.join("pg_ctl"));
         let stopped = stop.args(["stop", "-m", "immediate", "-D"]).arg(self.dir.join("data")).output().unwrap();
         assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     }
 
-    /// A new database, empty.
-    pub(crate) fn database(&self) -> PostgresOptions {
+    /// A new database, empty; its name is `test0`, and one more for each that follows. Answers its URL.
+    pub fn create(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
-        let (dir, key_dir) = (self.dir.display(), self.dir.join(format!("key-of-{name}")));
+        format!("postgresql://landfall@/{name}?host={}&port={}", self.dir.display(), self.port)
+    }
+
+    /// The same, with a directory for its key.
+    #[cfg(test)]
+    pub(crate) fn database(&self) -> PostgresOptions {
+        let key_dir = self.dir.join(format!("key-of-{}", self.databases.load(Ordering::Relaxed)));
         std::fs::create_dir(&key_dir).unwrap();
-        PostgresOptions::new(&format!("postgresql://landfall@/{name}?host={dir}&port={}", self.port), &key_dir).unwrap()
+        PostgresOptions::new(&self.create(), &key_dir).unwrap()
     }
 
     /// What a statement answers, as text.
-    pub(crate) fn sql(&self, database: &str, statement: &str) -> String {
+    pub fn sql(&self, database: &str, statement: &str) -> String {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args([
             "-p",

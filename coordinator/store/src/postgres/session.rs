@@ -3,40 +3,45 @@
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::connect::{ANSWER, Link};
+use super::connect::{Link, within};
 use super::error::PostgresError;
 use super::statements::Statements;
-use super::{checks, schema};
+use super::turn::Backend;
+use super::{checks, schema, turn};
 
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) statements: Statements,
+    /// What the server calls this session.
+    pub(super) backend: Backend,
     /// Woken when another coordinator says that it wrote.
     pub(super) hints: Arc<Notify>,
 }
 
 impl Session {
-    /// Of a connection to a database that is open already, as `id`.
-    pub(super) async fn again(link: &Link, id: Uuid) -> Result<Self, PostgresError> {
+    /// Of a connection to a database that is open already, as `id`; `before` was its session until now.
+    pub(super) async fn again(link: &Link, id: Uuid, before: &Backend) -> Result<Self, PostgresError> {
         let hints = Arc::<Notify>::default();
         let client = link.connect(hints.clone()).await?;
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
-            link.hold(&client).await?;
+            if link.options().is_exclusive {
+                turn::take(&client, Some(before)).await?;
+            }
             schema::check(&client, id).await?;
             Self::begin(client, hints).await
         };
-        timeout(ANSWER, checked).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
+        within(checked).await
     }
 
     /// Of a connection whose server and schema were checked.
     pub(super) async fn begin(client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
         client.batch_execute("LISTEN landfall").await?;
         let statements = Statements::prepare(&client).await?;
-        Ok(Self { client, statements, hints })
+        let backend = Backend::of(&client).await?;
+        Ok(Self { client, statements, backend, hints })
     }
 }

@@ -286,7 +286,7 @@ async fn one_that_hangs_in_a_transaction_delays_the_others_shortly() {
     hung.batch_execute("BEGIN; SELECT * FROM landfall FOR UPDATE").await.unwrap();
     let begun = Instant::now();
     within(store.create(machine("m1"))).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     let ended = hung.batch_execute("COMMIT").await.unwrap_err();
     assert!(ended.is_closed() || ended.as_db_error().is_some(), "{ended}");
 }
@@ -370,22 +370,6 @@ async fn connections_that_share_a_session_are_refused() {
     assert!(matches!(refused, PostgresError::Pooled { .. }), "{refused}");
     a.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     assert!(checks::sessions(&a, &b).await.is_err(), "a session without its settings");
-}
-
-#[tokio::test]
-async fn one_that_is_to_be_alone_refuses_the_second() {
-    let options = database().alone();
-    let first = PostgresStore::open(options.clone()).await.unwrap();
-    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
-    assert!(matches!(refused, PostgresError::InUse), "{refused}");
-    assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
-    drop(first);
-    within(async {
-        while PostgresStore::open(options.clone()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -16,16 +16,17 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 
 use super::batch::{self, Committed, Failed};
-use super::connect::{ANSWER, Link};
+use super::connect::{ANSWER, Link, within};
 use super::error::PostgresError;
 use super::hints::Hints;
 use super::job::Job;
 use super::load;
 use super::reader::Reader;
 use super::session::Session;
+use super::turn::{Backend, Tenure, since_boot};
 use crate::StoreError;
 use crate::memory::Table;
-use crate::traits::Unreadable;
+use crate::traits::{Ended, Unreadable};
 
 /// Operations that may wait in the queue; further callers wait outside.
 const QUEUE: usize = 1024;
@@ -47,6 +48,7 @@ const TRIES: usize = 4;
 /// Takes operations for the task.
 pub(super) struct Writer {
     jobs: mpsc::Sender<Job>,
+    tenure: Arc<Tenure>,
     task: JoinHandle<()>,
 }
 
@@ -55,14 +57,22 @@ impl Writer {
         link: Link, id: Uuid, reader: Reader, table: Arc<Table>, unreadable: &[Unreadable], session: Session,
     ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let mut keeper = Keeper { link, id, reader, table, unreadable: HashSet::new(), hints: Hints::default() };
+        let tenure = Arc::<Tenure>::default();
+        tenure.confirmed(since_boot());
+        let (unread, hints) = (HashSet::new(), Hints::default());
+        let mut keeper = Keeper { link, id, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
         keeper.take_names(unreadable);
-        Self { jobs, task: tokio::spawn(run(keeper, session, queue)) }
+        Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
     }
 
-    /// Waits until the task has ended, which it does by a panic alone.
-    pub(super) async fn ended(&self) {
+    /// Waits until the task has ended: it panicked, or another store has the database.
+    pub(super) async fn ended(&self) -> Ended {
         self.jobs.closed().await;
+        if self.tenure.is_taken() { Ended::Taken } else { Ended::Failed }
+    }
+
+    pub(super) fn unconfirmed(&self) -> Duration {
+        self.tenure.unconfirmed()
     }
 
     /// Asks for an operation; its answer comes after the commit.
@@ -92,13 +102,17 @@ struct Keeper {
     /// Documents that this version cannot read: their names are taken.
     unreadable: HashSet<(Kind, String)>,
     hints: Hints,
+    tenure: Arc<Tenure>,
 }
 
 async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
     // The session is gone before another is sought: the server still holds for it what a store that is alone has locked.
-    while let Some(lost) = keeper.serve(session, &mut queue).await {
+    loop {
+        let before = session.backend.clone();
+        let Some(lost) = keeper.serve(session, &mut queue).await else { break };
+        keeper.tenure.lost();
         keeper.reader.empty();
-        match keeper.connect_again(lost, &mut queue).await {
+        match keeper.connect_again(lost, &before, &mut queue).await {
             Some(another) => session = another,
             None => break,
         }
@@ -112,7 +126,7 @@ impl Keeper {
         let mut poll = interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let hints = session.hints.clone();
+            let (hints, asked) = (session.hints.clone(), since_boot());
             let outcome = tokio::select! {
                 job = queue.recv() => {
                     let mut jobs = vec![job?];
@@ -128,6 +142,7 @@ impl Keeper {
             if let Err(error) = outcome {
                 return Some(error);
             }
+            self.tenure.confirmed(asked);
         }
     }
 
@@ -165,11 +180,13 @@ impl Keeper {
     /// Writes in one transaction, and answers. An error means that the session cannot be used any more.
     async fn write(&mut self, session: &mut Session, jobs: Vec<Job>) -> Result<(), PostgresError> {
         metrics().commit_operations.observe(jobs.len() as f64);
-        let begun = Instant::now();
+        let (begun, asked) = (Instant::now(), since_boot());
         let outcome = self.commit(session, &jobs).await;
         metrics().commit_seconds.took(begun.elapsed());
         match outcome {
             Ok(committed) => {
+                // Before the answers: who has one goes on to promise something.
+                self.tenure.confirmed(asked);
                 let trims = committed.changes.iter().any(|change| change.revision.is_multiple_of(TRIM_EVERY));
                 committed.changes.into_iter().for_each(|change| self.table.apply(change));
                 for (job, planned) in jobs.into_iter().zip(committed.planned) {
@@ -225,9 +242,12 @@ impl Keeper {
         }
     }
 
-    /// Connects again; refuses everything until then. `None` if the store is dropped.
-    async fn connect_again(&mut self, mut why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
+    /// Connects again; refuses everything until then. `None` if the store is dropped, or another one has the database.
+    async fn connect_again(
+        &mut self, mut why: PostgresError, before: &Backend, queue: &mut mpsc::Receiver<Job>,
+    ) -> Option<Session> {
         let [mut pause, longest] = BACKOFF;
+        let tenure = self.tenure.clone();
         let mut logged = String::new();
         loop {
             // Each reason once: it may last for days.
@@ -243,7 +263,7 @@ impl Keeper {
             let wait = pause;
             let connecting = async {
                 sleep(wait).await;
-                let mut session = Session::again(&self.link, self.id).await?;
+                let mut session = Session::again(&self.link, self.id, before).await?;
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
@@ -257,6 +277,11 @@ impl Keeper {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
                         }
+                        Err(PostgresError::InUse { by }) => {
+                            tracing::error!(by, "another coordinator has taken the database");
+                            tenure.taken();
+                            return None;
+                        }
                         Err(error) => break error,
                     },
                     job = queue.recv() => job?.refuse(StoreError::Postgres(refusal.clone())),
@@ -265,9 +290,4 @@ impl Keeper {
             pause = longest.min(wait * 2);
         }
     }
-}
-
-/// With a limit: a server that is silent is as good as none.
-async fn within<T>(work: impl Future<Output = Result<T, PostgresError>>) -> Result<T, PostgresError> {
-    timeout(ANSWER, work).await.unwrap_or(Err(PostgresError::Silent(ANSWER)))
 }

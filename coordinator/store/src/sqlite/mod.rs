@@ -34,8 +34,8 @@ use super::open_error::OpenError;
 use super::rules::Asked;
 use super::seal::Sealer;
 use super::{
-    Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable, Upkeep,
-    Watch, WatchError,
+    Counts, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable,
+    Upkeep, Watch, WatchError,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;
@@ -184,8 +184,9 @@ impl DocumentStore for SqliteStore {
         self.table.watch(kind, from_revision)
     }
 
-    async fn ended(&self) {
+    async fn ended(&self) -> Ended {
         self.writer.ended().await;
+        Ended::Failed
     }
 
     fn unreadable(&self) -> &[Unreadable] {

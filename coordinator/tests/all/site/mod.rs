@@ -7,8 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 pub(crate) const API: &str = "/apis/landfall.dev/v1alpha1";
@@ -29,11 +31,16 @@ impl Coordinator {
 
     /// Whatever `command` is, in the end it is a coordinator.
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::spawn_until(command, " ready ")
+    }
+
+    /// Waits for a log line with this in it.
+    pub(crate) fn spawn_until(command: &mut Command, expected: &str) -> Self {
         let mut child = command.env("RUST_LOG", "info").stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut first = String::new();
-        while !first.lines().last().is_some_and(|line| line.contains(" ready ")) {
-            assert_ne!(log.read_line(&mut first).unwrap(), 0, "it ended before it was ready:\n{first}");
+        while !first.lines().last().is_some_and(|line| line.contains(expected)) {
+            assert_ne!(log.read_line(&mut first).unwrap(), 0, "it ended before it said {expected:?}:\n{first}");
         }
         let said = Arc::new(Mutex::new(first));
         let tail = said.clone();
@@ -51,6 +58,20 @@ impl Coordinator {
     /// What it has logged so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged this so many times.
+    pub(crate) fn until(&self, expected: &str, times: usize) {
+        let begun = Instant::now();
+        while self.said().matches(expected).count() < times {
+            assert!(begun.elapsed() < LIMIT, "not {times} times {expected:?}:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Gives it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
     /// SIGKILL: nothing is tidied up, as in a crash.

@@ -1,0 +1,112 @@
+//! How a coordinator gets its store: at once, or after the one that has it.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::{env, fs::DirBuilder, time::Duration};
+
+use anyhow::{Context as _, Result};
+use landfall_boot::http::serve::serve;
+use landfall_coordinator::config::Config;
+use landfall_coordinator::notify;
+use landfall_coordinator::operator::{LocalListener, standby_router};
+use landfall_store::{PostgresOptions, Store};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Signals that a coordinator heeds.
+pub(crate) struct Signals {
+    pub(crate) terminate: Signal,
+    pub(crate) interrupt: Signal,
+    pub(crate) hangup: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
+            hangup: signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?,
+        })
+    }
+}
+
+/// The store, and what keeps other coordinators from the data directory where it is not the store that does. `None`: a signal ended the
+/// wait for it.
+pub(crate) async fn open(
+    config: &Config, signals: &mut Signals,
+) -> Result<Option<(Store, Option<impl Sized + use<>>)>> {
+    let Some(options) = config.postgres()? else {
+        return Ok(Some((Store::open(&config.data_dir)?, None)));
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&config.data_dir)
+        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    let held = landfall_store::hold(&config.data_dir)?;
+    Ok(in_turn(config, options, signals).await?.map(|store| (store, Some(held))))
+}
+
+async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signals) -> Result<Option<Store>> {
+    let (active, seen) = watch::channel(String::new());
+    let has_it = |by: &str| {
+        tracing::info!(active = by, "standby: another coordinator has the store");
+        active.send_replace(by.to_owned());
+    };
+    let opening = Store::open_postgres(options, has_it);
+    let waiting = wait(config, seen, signals);
+    tokio::select! {
+        store = opening => {
+            notify::active();
+            Ok(Some(store?))
+        }
+        ended = waiting => ended.map(|()| None),
+    }
+}
+
+/// Answers as a standby, once it is one, until a signal.
+async fn wait(config: &Config, mut seen: watch::Receiver<String>, signals: &mut Signals) -> Result<()> {
+    let stop = CancellationToken::new();
+    // What is served ends with this function.
+    let _stops = stop.clone().drop_guard();
+    let mut beat = tokio::time::interval(notify::watchdog().unwrap_or(Duration::from_secs(3600)));
+    let mut is_standby = false;
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => return Ok(()),
+            _ = signals.interrupt.recv() => return Ok(()),
+            _ = signals.hangup.recv() => return Err(begin_again()),
+            _ = beat.tick() => notify::alive(),
+            changed = seen.changed() => {
+                // Its sender outlives this.
+                changed?;
+                if !is_standby {
+                    is_standby = true;
+                    listen(config, &seen, &stop).await?;
+                }
+                notify::standby(&seen.borrow());
+            }
+        }
+    }
+}
+
+async fn listen(config: &Config, seen: &watch::Receiver<String>, stop: &CancellationToken) -> Result<()> {
+    let router = standby_router(seen.clone());
+    let local = LocalListener::bind(&config.api_socket()).await?;
+    tokio::spawn(local.serve(router.clone(), stop.clone()));
+    if let Some(listen) = config.metrics.listen {
+        let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        tokio::spawn(serve(listener, router, stop.clone()));
+    }
+    Ok(())
+}
+
+/// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
+pub(crate) fn begin_again() -> anyhow::Error {
+    notify::reloading();
+    let error = Command::new("/proc/self/exe").args(env::args_os().skip(1)).exec();
+    anyhow::Error::new(error).context("this program cannot be started again")
+}

@@ -1,0 +1,206 @@
+//! Of several stores on one database, each of which is to have it alone, one has it and the others wait for their turn.
+//!
+//! PostgreSQL keeps the order: the store that has the database holds a lock for as long as its session lasts, and writes in that
+//! session alone. So one that has lost it writes nothing more, whatever its clock says. The session of a process that died ends at once.
+//! One that hangs, or that the network has cut off, falls silent, and one that waits ends its session.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+
+use super::connect::{Link, within};
+use super::error::PostgresError;
+use super::schema;
+
+/// The lock. PostgreSQL's locks have numbers and no names; this one has no meaning.
+const HELD: i64 = 0x6c66_3f08_c2e5_19d4;
+/// The one that has the database asks for changes twice a second. After so long without a question it hangs, or is cut off. Longer than
+/// [`crate::CONFIRMED_WITHIN`], so that by then it promises nothing more.
+const SILENT: Duration = Duration::from_secs(5);
+/// How often one that waits looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Where one that waits lost its own connection, the one that had the database lost it too: that one has the agents, and gets so
+/// long to take the database again.
+const PRECEDENCE: Duration = Duration::from_secs(5);
+/// Between two tries to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A session of the server. Its process number alone may be another's later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Backend {
+    pid: i32,
+    begun: String,
+}
+
+impl Backend {
+    /// The session of this connection.
+    pub(super) async fn of(client: &Client) -> Result<Self, PostgresError> {
+        let own = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+        let row = client.query_one(own, &[]).await?;
+        Ok(Self { pid: row.get(0), begun: row.get(1) })
+    }
+
+    /// Ends this session, if it is there.
+    async fn end(&self, client: &Client) -> Result<(), PostgresError> {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2";
+        Ok(client.execute(end, &[&self.pid, &self.begun]).await.map(drop)?)
+    }
+}
+
+/// The session that has the database.
+struct Holder {
+    backend: Backend,
+    /// What its coordinator is called.
+    name: String,
+    /// How long it has asked nothing; zero where the server is at work for it, or does not say.
+    silent: Duration,
+}
+
+/// Takes the database for the session of this connection. `before`: a session that this store had, which the server may not know to be
+/// lost: it is ended.
+///
+/// # Errors
+/// [`PostgresError::InUse`].
+pub(super) async fn take(client: &Client, before: Option<&Backend>) -> Result<(), PostgresError> {
+    loop {
+        if client.query_one("SELECT pg_try_advisory_lock($1)", &[&HELD]).await?.get(0) {
+            return Ok(());
+        }
+        match holder(client).await? {
+            // It has just ended.
+            None => {}
+            // It waits for the lock at once, so that none of those who look from time to time comes before it.
+            Some(holder) if Some(&holder.backend) == before => {
+                holder.backend.end(client).await?;
+                client.execute("SELECT pg_advisory_lock($1)", &[&HELD]).await?;
+                return Ok(());
+            }
+            Some(holder) => return Err(PostgresError::InUse { by: holder.name }),
+        }
+    }
+}
+
+async fn holder(client: &Client) -> Result<Option<Holder>, PostgresError> {
+    // A number of 64 bits is two of 32 in this view. A server that waits for its client to read is not at work.
+    let select = "SELECT pid, backend_start::text, application_name,
+            CASE WHEN state = 'idle' OR wait_event = 'ClientWrite'
+                THEN extract(epoch FROM clock_timestamp() - state_change)::float8 END
+        FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pg_locks.database =
+                (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (classid::bigint << 32) + objid::bigint = $1";
+    let found = client.query_opt(select, &[&HELD]).await?;
+    Ok(found.map(|row| Holder {
+        backend: Backend { pid: row.get(0), begun: row.get::<_, Option<_>>(1).unwrap_or_default() },
+        name: row.get(2),
+        silent: Duration::try_from_secs_f64(row.get::<_, Option<f64>>(3).unwrap_or_default()).unwrap_or_default(),
+    }))
+}
+
+/// Waits until the database is free, and takes it. `has_it` hears the name of each coordinator that has it meanwhile.
+///
+/// # Errors
+/// [`PostgresError`]: the server cannot be reached at first, is not fit for a store, or the key of the secrets is another one.
+pub(super) async fn wait(link: &Link, mut has_it: impl FnMut(&str)) -> Result<(Client, Arc<Notify>), PostgresError> {
+    let mut lost: Option<String> = None;
+    loop {
+        let hints = Arc::<Notify>::default();
+        let error = match link.checked(hints.clone()).await {
+            Ok(client) => {
+                let from = if lost.is_some() { Instant::now() + PRECEDENCE } else { Instant::now() };
+                match in_turn(&client, link, from, &mut has_it).await {
+                    Ok(()) => return Ok((client, hints)),
+                    Err(error) => error,
+                }
+            }
+            // Before it ever waited, a person is there to read it.
+            Err(error) if lost.is_none() => return Err(error),
+            Err(error) => error,
+        };
+        if !error.may_pass() {
+            return Err(error);
+        }
+        let reason = error.to_string();
+        if lost.as_ref() != Some(&reason) {
+            tracing::warn!(error = reason, "this standby cannot see the database; it tries again");
+            lost = Some(reason);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn in_turn(
+    client: &Client, link: &Link, from: Instant, has_it: &mut impl FnMut(&str),
+) -> Result<(), PostgresError> {
+    // Now, not in an hour when it is needed.
+    within(schema::check_key(client, &link.options().key_dir)).await?;
+    let mut name = None;
+    loop {
+        if Instant::now() >= from {
+            match within(take(client, None)).await {
+                Err(PostgresError::InUse { by }) => {
+                    if name.as_ref() != Some(&by) {
+                        has_it(&by);
+                        name = Some(by);
+                    }
+                }
+                taken_or_failed => return taken_or_failed,
+            }
+        }
+        if let Some(Holder { backend, name, silent }) = within(holder(client)).await?
+            && silent > SILENT
+        {
+            tracing::warn!(
+                coordinator = name,
+                ?silent,
+                "the active coordinator is silent: its session with the database is ended"
+            );
+            within(backend.end(client)).await?;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// How sure a store is that it has the database.
+#[derive(Default)]
+pub(super) struct Tenure {
+    confirmed: Mutex<Option<Duration>>,
+    taken: AtomicBool,
+}
+
+impl Tenure {
+    /// The server answered in this store's session what was asked at `asked`, of [`since_boot`].
+    pub(super) fn confirmed(&self, asked: Duration) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+    }
+
+    /// The session is lost.
+    pub(super) fn lost(&self) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Another one has the database.
+    pub(super) fn taken(&self) {
+        self.taken.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// See [`crate::DocumentStore::unconfirmed`].
+    pub(super) fn unconfirmed(&self) -> Duration {
+        let at = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        at.map_or(Duration::MAX, |at| since_boot().saturating_sub(at))
+    }
+}
+
+/// By the clock that runs on while the host sleeps.
+pub(super) fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}

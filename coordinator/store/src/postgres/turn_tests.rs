@@ -1,0 +1,172 @@
+//! Stores that wait for their turn: the one that has the database goes, falls silent, or loses its connection.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::server::Server;
+use super::tests::within;
+use super::*;
+use crate::conformance::machine;
+
+type Waiting = JoinHandle<Result<PostgresStore, PostgresError>>;
+
+async fn active(options: &PostgresOptions, name: &str) -> PostgresStore {
+    within(PostgresStore::open_in_turn(options.clone().named(name), |by| panic!("{by} has it"))).await.unwrap()
+}
+
+/// One that waits, once it knows who has the database.
+async fn standby(options: &PostgresOptions, name: &str, expects: &str) -> Waiting {
+    let (says, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let has_it = move |name: &str| drop(says.send(name.to_owned()));
+    let waiting = tokio::spawn(PostgresStore::open_in_turn(options.clone().named(name), has_it));
+    assert_eq!(within(hears.recv()).await.unwrap(), expects);
+    waiting
+}
+
+async fn is_there(store: &PostgresStore, name: &str) -> bool {
+    DocumentStore::get(store, Kind::Machine, name).await.unwrap().is_some()
+}
+
+async fn writes_again(store: &PostgresStore, name: &str) {
+    within(async {
+        while store.create(machine(name)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// What happens to connections between a store and its server.
+#[derive(Clone, Copy, PartialEq)]
+enum Network {
+    Works,
+    /// Nothing passes, and neither side notices.
+    Silent,
+    /// The store's side sees that the connection is gone, the server's does not.
+    Half,
+}
+
+/// A server that can be reached on loopback, and a second way to it over a network with faults.
+async fn far() -> (Server, PostgresOptions, PostgresOptions, watch::Sender<Network>) {
+    let [port, faulty] = landfall_edge::testing::ports();
+    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
+    let near = server.database();
+    let url = format!("postgresql://landfall@127.0.0.1:{faulty}/test0?sslmode=disable");
+    let far = PostgresOptions::new(&url, &near.key_dir).unwrap();
+    let (network, state) = watch::channel(Network::Works);
+    let listener = TcpListener::bind(("127.0.0.1", faulty)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((store, _)) = listener.accept().await {
+            tokio::spawn(pass(store, port, state.clone()));
+        }
+    });
+    (server, near, far, network)
+}
+
+async fn pass(mut store: TcpStream, port: u16, mut network: watch::Receiver<Network>) {
+    let silent = |network: &Network| *network == Network::Silent;
+    if network.wait_for(|network| !silent(network)).await.is_err() {
+        return;
+    }
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    // One that comes in `Half` works.
+    network.mark_unchanged();
+    let changed = tokio::select! {
+        _ended = copy_bidirectional(&mut store, &mut server) => return,
+        changed = network.changed() => changed,
+    };
+    match changed {
+        Ok(()) if *network.borrow() == Network::Half => {
+            drop(store);
+            // Until the test ends.
+            while network.changed().await.is_ok() {}
+            drop(server);
+        }
+        _silent => drop(network.wait_for(|network| !silent(network)).await),
+    }
+}
+
+#[tokio::test]
+async fn the_next_has_all_that_the_first_acknowledged() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = active(&options, "a").await;
+    assert!(a.unconfirmed() < Duration::from_secs(60));
+    let refused = PostgresStore::open(options.clone().alone()).await.err().unwrap();
+    assert_eq!(refused.to_string(), "a has this database; stop it first");
+    assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
+    let (b, c) = (standby(&options, "b", "a").await, standby(&options, "c", "a").await);
+    a.create(machine("m1")).await.unwrap();
+    assert!(!b.is_finished() && !c.is_finished());
+    drop(a);
+    let (first, other) = match within(futures::future::select(b, c)).await {
+        futures::future::Either::Left((first, other)) | futures::future::Either::Right((first, other)) => {
+            (first, other)
+        }
+    };
+    let first = first.unwrap().unwrap();
+    assert!(is_there(&first, "m1").await && !other.is_finished());
+    drop(first);
+    assert!(is_there(&within(other).await.unwrap().unwrap(), "m1").await);
+}
+
+#[tokio::test]
+async fn one_that_is_cut_off_loses_the_database_for_good() {
+    let (_server, near, far, network) = far().await;
+    let a = active(&far, "a").await;
+    let b = standby(&near, "b", "a").await;
+    network.send_replace(Network::Silent);
+    let begun = Instant::now();
+    let b = within(b).await.unwrap().unwrap();
+    // Its silence, and what it takes to look; a busy machine takes longer.
+    assert!(begun.elapsed() > Duration::from_secs(4), "{:?}", begun.elapsed());
+    b.create(machine("m1")).await.unwrap();
+    assert!(a.unconfirmed() > Duration::from_secs(4), "{:?}", a.unconfirmed());
+    network.send_replace(Network::Works);
+    assert_eq!(within(DocumentStore::ended(&a)).await, Ended::Taken);
+    assert_eq!(a.unconfirmed(), Duration::MAX);
+    assert!(a.create(machine("m2")).await.is_err());
+    b.create(machine("m2")).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_alone_ends_the_session_that_it_lost() {
+    let (server, near, far, network) = far().await;
+    let a = active(&far, "a").await;
+    let b = standby(&near, "b", "a").await;
+    let begun = Instant::now();
+    network.send_replace(Network::Half);
+    writes_again(&a, "m1").await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "before it is silent for others: {:?}", begun.elapsed());
+    assert!(!b.is_finished());
+    drop(server);
+}
+
+#[tokio::test]
+async fn after_a_crash_of_the_server_the_first_has_precedence() {
+    let mut server = Server::start(&[]);
+    let options = server.database();
+    let a = active(&options, "a").await;
+    let b = standby(&options, "b", "a").await;
+    server.crash();
+    server.start_again();
+    writes_again(&a, "m1").await;
+    assert!(!b.is_finished());
+    drop(a);
+    assert!(is_there(&within(b).await.unwrap().unwrap(), "m1").await);
+}
+
+#[tokio::test]
+async fn a_standby_with_another_key_does_not_wait() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let _a = active(&options, "a").await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let without = PostgresOptions { key_dir: elsewhere.path().to_owned(), ..options };
+    let refused = within(PostgresStore::open_in_turn(without, |_| {})).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Key(_)), "{refused}");
+}
