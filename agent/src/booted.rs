@@ -127,11 +127,11 @@ fn target(line: &CommandLine) -> Result<Known, String> {
     let pins = pins.map_err(|e| format!("landfall.ca: {e}"))?;
     let proxy =
         line.proxy.as_deref().map(str::parse::<Proxy>).transpose().map_err(|e| format!("landfall.proxy: {e}"))?;
-    match &line.coordinator {
-        Some(url) => Ok(Known::Named(Target::new(url, pins).map_err(|e| e.to_string())?.with_proxy(proxy))),
+    match &line.coordinators[..] {
+        urls @ [_, ..] => Ok(Known::Named(Target::of(urls, pins).map_err(|e| e.to_string())?.with_proxy(proxy))),
         // An invalid one is reported; it is not to be replaced by another.
-        None if !pins.is_empty() && !line.has_invalid_coordinator => Ok(Known::ByKey(pins, proxy)),
-        None => Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
+        [] if !pins.is_empty() && !line.has_invalid_coordinator => Ok(Known::ByKey(pins, proxy)),
+        [] => Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
             landfall.ca=sha256:… to it, and boot again; with landfall.ca alone a DHCP server may name the coordinator"
             .to_owned()),
     }
@@ -171,7 +171,9 @@ mod tests {
         assert!(of(&format!("landfall.coordinator=https://h/x {pin}")).unwrap_err().contains("https://h/x"));
         assert!(of(&format!("landfall.coordinator=https://h {pin}")).is_ok());
         let by = |proxy: &str| of(&format!("landfall.coordinator=https://h {pin} landfall.proxy={proxy}"));
-        assert_eq!(by("http://p:3128").unwrap().first_hop(), ("p", 3128));
+        assert_eq!(by("http://p:3128").unwrap().first_hops(), [("p", 3128)]);
+        let several = of(&format!("landfall.coordinator=https://b landfall.coordinator=https://a {pin}")).unwrap();
+        assert_eq!(several.first_hops(), [("a", 7443), ("b", 7443)]);
         assert!(by("p:3128").unwrap_err().contains("landfall.proxy: \"p:3128\" is not a proxy"));
     }
 }

@@ -35,9 +35,9 @@ enum Command {
     Write(Box<write::Arguments>),
     /// Enrol with a coordinator and execute its workflows, on a running system.
     Run {
-        /// The coordinator's address, such as https://10.77.0.1:7443.
-        #[arg(long)]
-        coordinator: String,
+        /// The coordinator's address, such as https://10.77.0.1:7443; may be repeated for those that take its place.
+        #[arg(long, required = true)]
+        coordinator: Vec<String>,
         /// Digest of the coordinator's CA key, sha256:…; may be repeated.
         #[arg(long = "ca", required = true)]
         ca: Vec<Pin>,
@@ -93,7 +93,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
         }
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
         Command::Run { coordinator, ca, token, proxy, reboot, once } => {
-            let target = Target::new(&coordinator, ca)?.with_proxy(proxy);
+            let target = Target::of(&coordinator, ca)?.with_proxy(proxy);
             crate::proxy::follow(target.proxy());
             let token = token.map(SecretText::new);
             let once = if once { Once::watched() } else { Once::default() };

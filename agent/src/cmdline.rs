@@ -14,8 +14,9 @@ use landfall_api::{Digest, MacAddr, NetworkInterface};
 /// The agent's settings on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CommandLine {
-    /// `landfall.coordinator=`: the coordinator's one TLS port, as written.
-    pub(crate) coordinator: Option<String>,
+    /// `landfall.coordinator=`, every one: the TLS port of each coordinator, as written. The last one first: an older agent, which
+    /// takes one alone, takes that.
+    pub(crate) coordinators: Vec<String>,
     /// `landfall.coordinator=` stands there, and is not valid.
     pub(crate) has_invalid_coordinator: bool,
     /// `landfall.ca=`, every one: digests of the CA's public key.
@@ -143,7 +144,7 @@ impl CommandLine {
     fn set_coordinator(&mut self, value: &str) {
         match value.strip_prefix("https://") {
             Some(rest) if !rest.trim_end_matches('/').is_empty() => {
-                self.coordinator = Some(value.trim_end_matches('/').to_owned());
+                self.coordinators.insert(0, value.trim_end_matches('/').to_owned());
             }
             _ => {
                 self.has_invalid_coordinator = true;
@@ -195,7 +196,7 @@ mod tests {
             "initrd=initramfs console=tty0 console=ttyS0,115200 panic=30 landfall.coordinator=https://10.77.0.1:7443 \
              landfall.ca={pin} landfall.ca={pin} landfall.token=abc=def BOOTIF=01-52-54-00-AA-bb-01\n"
         ));
-        assert_eq!(line.coordinator.as_deref(), Some("https://10.77.0.1:7443"));
+        assert_eq!(line.coordinators, ["https://10.77.0.1:7443"]);
         assert_eq!(line.pins, [pin.parse().unwrap()]);
         assert_eq!(line.token, Some(Token("abc=def".into())));
         assert_eq!(line.boot_port.unwrap().to_string(), "52:54:00:aa:bb:01");

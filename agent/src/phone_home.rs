@@ -21,6 +21,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Config {
     /// Where to.
     pub(crate) url: String,
+    /// The same at the coordinators that take its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) other_urls: Vec<String>,
     /// Good for this machine and run; a secret.
     pub(crate) bearer_token: String,
     /// `sha256:…` of the CA's key, at least one.
@@ -66,21 +69,22 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     let proxy = config.proxy.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("proxy: {e}")))?;
     let token = SecretText::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    loop {
+    let url = 'up: loop {
         // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it
         // changes.
         let client = https_client(&pins, proxy.as_ref()).map_err(Error::Client)?;
-        match phone_home(&client, &config.url, &token, &report()).await {
-            Ok(()) => break,
-            Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),
-            Err(e) => {
-                let wait = backoff.step();
-                tracing::warn!("{}; next attempt in {} s", e.problem, wait.as_secs().max(1));
-                tokio::time::sleep(wait).await;
+        for url in std::iter::once(&config.url).chain(&config.other_urls) {
+            match phone_home(&client, url, &token, &report()).await {
+                Ok(()) => break 'up url,
+                Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),
+                Err(e) => tracing::warn!("{}", e.problem),
             }
         }
-    }
-    tracing::info!("reported to the coordinator at {} that this system is up", config.url);
+        let wait = backoff.step();
+        tracing::warn!("next attempt in {} s", wait.as_secs().max(1));
+        tokio::time::sleep(wait).await;
+    };
+    tracing::info!("reported to the coordinator at {url} that this system is up");
     remove_traces(Path::new("/"), path);
     Ok(())
 }

@@ -35,13 +35,13 @@ pub fn pretty_name(text: &str) -> String {
     pretty_name::pretty_name(text)
 }
 
-/// What the agent takes from its own command line: the coordinator, and what it complains of.
-pub fn own_command_line(text: &str) -> (Option<String>, Vec<String>) {
+/// What the agent takes from its own command line: the coordinators, and what it complains of.
+pub fn own_command_line(text: &str) -> (Vec<String>, Vec<String>) {
     // Each token is the one that is looked for. Without any other 3 its letters come together nowhere else: quotes are dropped.
     let text = text.replace('3', "-").replace("landfall.token=", "landfall.token=s3cret");
     let line = cmdline::CommandLine::parse(&text);
     assert!(!format!("{line:?}").contains("s3cret"), "a token is never printed");
-    (line.coordinator, line.complaints)
+    (line.coordinators, line.complaints)
 }
 
 /// The modules to load for a device, in order.

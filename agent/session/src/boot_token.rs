@@ -22,18 +22,25 @@ pub enum BootToken {
     None(String),
 }
 
-/// Asks for the token of the machine with this port.
+/// Asks for the token of the machine with this port: the first coordinator that answers.
 ///
 /// # Errors
-/// [`Problem`] if the coordinator cannot be asked, or cannot answer now.
+/// [`Problem`] if no coordinator can be asked, or the one that is there cannot answer now.
 pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Result<BootToken, Problem> {
     let uuid = uuid.map(|uuid| format!("&uuid={uuid}")).unwrap_or_default();
-    let url = format!("{target}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
-    let answer = https_client(target.pins(), target.proxy())?
-        .get(&url)
-        .send()
-        .await
-        .map_err(|e| unreachable(&url, &e).problem)?;
+    let client = https_client(target.pins(), target.proxy())?;
+    let mut problem = None;
+    for place in target.places() {
+        let url = format!("{place}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
+        match client.get(&url).send().await {
+            Ok(answer) => return answered(answer, url).await,
+            Err(error) => problem = Some(unreachable(&url, &error).problem),
+        }
+    }
+    Err(problem.unwrap_or_else(|| Problem::new(ErrorCode::Internal, "there is no coordinator to ask")))
+}
+
+async fn answered(answer: reqwest::Response, url: String) -> Result<BootToken, Problem> {
     let status = answer.status();
     let text = answer.text().await.map_err(|e| unreachable(&url, &e).problem)?;
     Ok(match status {

@@ -19,14 +19,16 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::error::{ProxyError, Step};
-use crate::proxy::{self, authority};
+use crate::proxy::{self, Proxy, authority};
 use crate::surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
-use crate::{ConnectError, Credentials, Target, Validity, backoff};
+use crate::{ConnectError, Credentials, Place, Target, Validity, backoff};
 
 /// Resolving a name, retries included.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 /// TCP connect, an address.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// The same where there is another coordinator: it has taken over in that time.
+const CONNECT_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(2);
 /// A proxy's connection to the coordinator, with the proxy's own look-up of its name.
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
@@ -90,19 +92,36 @@ async fn dial(
     let config = landfall_pin::client_config(target.pins(), validity, credentials.map(Credentials::parts), &[b"h2"])
         .map_err(ConnectError::Credentials)?;
     let connector = TlsConnector::from(Arc::new(config));
-    let (tcp, address) = match target.proxy() {
-        None => first_hop(target).await?,
-        Some(proxy) => {
-            by_proxy(target).await.map_err(|source| ConnectError::Proxy { proxy: proxy.to_string(), source })?
+    let mut errors = Vec::new();
+    // A coordinator that stands by refuses connections.
+    for place in target.places() {
+        let outcome = match connection(target, place).await {
+            Ok((tcp, address)) => handshake(&connector, target, address, tcp).await.map(|stream| (stream, address)),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(connected) => return Ok(connected),
+            Err(error) => errors.push(error),
         }
-    };
-    handshake(&connector, target, address, tcp).await.map(|stream| (stream, address))
+    }
+    Err(ConnectError::of_several(errors))
+}
+
+async fn connection(target: &Target, place: &Place) -> Result<(TcpStream, SocketAddr), ConnectError> {
+    match target.proxy() {
+        None => first_hop(target, place.host(), place.port()).await,
+        Some(proxy) => {
+            let by_proxy = by_proxy(target, proxy, place).await;
+            by_proxy.map_err(|source| ConnectError::Proxy { proxy: proxy.to_string(), source })
+        }
+    }
 }
 
 /// A connection to the coordinator's TLS port that the proxy made.
-async fn by_proxy(target: &Target) -> Result<(TcpStream, SocketAddr), ProxyError> {
-    let (mut tcp, address) = first_hop(target).await.map_err(|error| ProxyError::Unreachable(Box::new(error)))?;
-    let to = authority(target.host(), target.port());
+async fn by_proxy(target: &Target, proxy: &Proxy, place: &Place) -> Result<(TcpStream, SocketAddr), ProxyError> {
+    let first_hop = first_hop(target, proxy.host(), proxy.port()).await;
+    let (mut tcp, address) = first_hop.map_err(|error| ProxyError::Unreachable(Box::new(error)))?;
+    let to = authority(place.host(), place.port());
     match timeout(PROXY_LIMIT, proxy::connect(&mut tcp, &to)).await {
         Ok(connected) => connected.map(|()| (tcp, address)),
         Err(_) => Err(ProxyError::Late(PROXY_LIMIT.as_secs())),
@@ -110,21 +129,22 @@ async fn by_proxy(target: &Target) -> Result<(TcpStream, SocketAddr), ProxyError
 }
 
 /// A connection to the first address of the coordinator, or of the proxy, that takes one.
-async fn first_hop(target: &Target) -> Result<(TcpStream, SocketAddr), ConnectError> {
+async fn first_hop(target: &Target, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
     let mut last = None;
-    for address in resolve(target).await? {
-        match tcp(address).await {
+    let limit = if target.places().len() > 1 { CONNECT_LIMIT_OF_SEVERAL } else { CONNECT_LIMIT };
+    for address in resolve(target, host, port).await? {
+        match tcp(address, limit).await {
             Ok(tcp) => return Ok((tcp, address)),
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| ConnectError::NameNotResolvable {
-        host: target.first_hop().0.to_owned(),
+        host: host.to_owned(),
         source: "the name exists but has no address".into(),
     }))
 }
 
-async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
+async fn tcp(address: SocketAddr, limit: Duration) -> Result<TcpStream, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { address, source };
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -133,15 +153,13 @@ async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
     .map_err(unreachable)?;
     socket.set_keepalive(true).map_err(unreachable)?;
     socket.set_nodelay(true).map_err(unreachable)?;
-    match timeout(CONNECT_LIMIT, socket.connect(address)).await {
+    match timeout(limit, socket.connect(address)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) if source.kind() == io::ErrorKind::ConnectionRefused => {
             Err(ConnectError::Refused { address, source })
         }
         Ok(Err(source)) => Err(unreachable(source)),
-        Err(_) => {
-            Err(ConnectError::Timeout { step: Step::Connect, address: address.to_string(), limit: CONNECT_LIMIT })
-        }
+        Err(_) => Err(ConnectError::Timeout { step: Step::Connect, address: address.to_string(), limit }),
     }
 }
 
@@ -159,8 +177,7 @@ async fn handshake(
     }
 }
 
-async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
-    let (host, port) = target.first_hop();
+async fn resolve(target: &Target, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }

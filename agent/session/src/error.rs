@@ -42,9 +42,16 @@ pub enum ConnectError {
     /// The proxy on the way does not connect to the coordinator.
     #[error("cannot reach the coordinator by the proxy {proxy}: {source}")]
     Proxy { proxy: String, source: ProxyError },
+    /// None of several coordinators can be reached.
+    #[error("no coordinator answers: {}", spelled(.0))]
+    NoneOf(Vec<ConnectError>),
     /// The agent's own key or certificate cannot be used.
     #[error("this agent's key or certificate cannot be used")]
     Credentials(#[source] rustls::Error),
+}
+
+fn spelled(errors: &[ConnectError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Why a proxy does not connect the agent to the coordinator.
@@ -90,6 +97,21 @@ impl std::fmt::Display for Step {
 }
 
 impl ConnectError {
+    /// What to say of several coordinators that were tried: what one of them answered, for it is there, else that none is.
+    pub(crate) fn of_several(mut errors: Vec<Self>) -> Self {
+        let answered = |error: &Self| {
+            !matches!(
+                error,
+                Self::NameNotResolvable { .. } | Self::Refused { .. } | Self::Unreachable { .. } | Self::Timeout { .. }
+            )
+        };
+        let at = errors.iter().position(answered).or((errors.len() == 1).then_some(0));
+        match at {
+            Some(at) => errors.swap_remove(at),
+            None => Self::NoneOf(errors),
+        }
+    }
+
     /// The error of a failed handshake.
     pub(crate) fn handshake(address: SocketAddr, pinned: &[Pin], error: io::Error) -> Self {
         let Some(tls) = rustls_error(&error).cloned() else {
@@ -135,6 +157,10 @@ impl ConnectError {
                 "this machine has no route to the coordinator: check its carrier, its address and the gateway that DHCP \
                     gives"
                     .to_owned(),
+            ),
+            Self::NoneOf(_) => (
+                ErrorCode::SourceUnreachable,
+                "check that one of them is active, and routes and firewall on the way to it".to_owned(),
             ),
             Self::Unreachable { .. } => (
                 ErrorCode::SourceUnreachable,

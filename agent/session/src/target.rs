@@ -1,6 +1,6 @@
-//! Where the coordinator is, and which CA keys prove it.
+//! Where the coordinator is, or each of several that share one store, and which CA keys prove it.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::Uri;
 
@@ -9,11 +9,20 @@ use landfall_api::Pin;
 use crate::Proxy;
 use crate::proxy::authority;
 
-/// The coordinator's TLS port and the pins of its CA.
+/// Addresses that are tried for a connection, at most.
+const MAX_PLACES: usize = 8;
+
+/// A coordinator's TLS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct Place {
     host: String,
     port: u16,
+}
+
+/// The TLS ports of the coordinators, of which one is active, and the pins of their CA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    places: Vec<Place>,
     pins: Vec<Pin>,
     nameservers: Vec<IpAddr>,
     proxy: Option<Proxy>,
@@ -39,24 +48,27 @@ impl Target {
     /// # Errors
     /// [`TargetError`], saying what to write instead.
     pub fn new(url: &str, pins: Vec<Pin>) -> Result<Self, TargetError> {
-        let bad = || TargetError::Url(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| bad())?;
-        let plain = uri.path_and_query().is_none_or(|p| p.as_str() == "/");
-        let authority = uri.authority().filter(|a| !a.as_str().contains('@')).ok_or_else(bad)?;
-        if uri.scheme_str() != Some("https") || !plain || authority.host().is_empty() {
-            return Err(bad());
+        Self::of(&[url], pins)
+    }
+    /// The same of several coordinators; each connection tries the first one first. Those beyond eight are left out.
+    ///
+    /// # Errors
+    /// [`TargetError`], saying what to write instead; also where there is none.
+    pub fn of(urls: &[impl AsRef<str>], pins: Vec<Pin>) -> Result<Self, TargetError> {
+        let mut places = Vec::new();
+        for url in urls {
+            let place = url.as_ref().parse()?;
+            if !places.contains(&place) && places.len() < MAX_PLACES {
+                places.push(place);
+            }
         }
-        // `Authority::port_u16` is None for a port that is not a number as well as for none.
-        let port = match authority.port() {
-            Some(port) => port.as_u16(),
-            None if authority.as_str().len() == authority.host().len() => DEFAULT_PORT,
-            None => return Err(bad()),
-        };
+        if places.is_empty() {
+            return Err(TargetError::Url(String::new()));
+        }
         if pins.is_empty() {
             return Err(TargetError::NoPin);
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port, pins, nameservers: Vec::new(), proxy: None })
+        Ok(Self { places, pins, nameservers: Vec::new(), proxy: None })
     }
     /// Asks these servers for names, in place of those in `/etc/resolv.conf` (a boot image has none).
     #[must_use]
@@ -74,17 +86,16 @@ impl Target {
     pub const fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
     }
-    /// Host and port that this machine itself connects to.
-    pub fn first_hop(&self) -> (&str, u16) {
-        self.proxy.as_ref().map_or((&self.host, self.port), |proxy| (proxy.host(), proxy.port()))
+    /// Where each coordinator is; never empty.
+    pub fn places(&self) -> &[Place] {
+        &self.places
     }
-    /// An IP address (without brackets) or a name.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-    /// The TCP port.
-    pub const fn port(&self) -> u16 {
-        self.port
+    /// Hosts and ports that this machine itself connects to.
+    pub fn first_hops(&self) -> Vec<(&str, u16)> {
+        match &self.proxy {
+            Some(proxy) => vec![(proxy.host(), proxy.port())],
+            None => self.places.iter().map(|place| (place.host(), place.port())).collect(),
+        }
     }
     /// Which CA keys are trusted; never empty.
     pub fn pins(&self) -> &[Pin] {
@@ -97,6 +108,48 @@ impl Target {
 }
 
 impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, place) in self.places.iter().enumerate() {
+            write!(f, "{}{place}", if at == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Place {
+    type Err = TargetError;
+
+    fn from_str(url: &str) -> Result<Self, TargetError> {
+        let bad = || TargetError::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| bad())?;
+        let plain = uri.path_and_query().is_none_or(|p| p.as_str() == "/");
+        let authority = uri.authority().filter(|a| !a.as_str().contains('@')).ok_or_else(bad)?;
+        if uri.scheme_str() != Some("https") || !plain || authority.host().is_empty() {
+            return Err(bad());
+        }
+        // `Authority::port_u16` is None for a port that is not a number as well as for none.
+        let port = match authority.port() {
+            Some(port) => port.as_u16(),
+            None if authority.as_str().len() == authority.host().len() => DEFAULT_PORT,
+            None => return Err(bad()),
+        };
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl Place {
+    /// An IP address (without brackets) or a name.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+    /// The TCP port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "https://{}", authority(&self.host, self.port))
     }
@@ -122,5 +175,8 @@ mod tests {
             assert_eq!(Target::new(bad, pins()), Err(TargetError::Url(bad.to_owned())), "{bad}");
         }
         assert_eq!(Target::new("https://10.0.0.1", Vec::new()), Err(TargetError::NoPin));
+        let several = Target::of(&["https://a", "https://b:1", "https://a:7443"], pins()).unwrap();
+        assert_eq!(several.to_string(), "https://a:7443 or https://b:1");
+        assert!(Target::of(&["https://a", "b"], pins()).is_err() && Target::of(&[""; 0], pins()).is_err());
     }
 }

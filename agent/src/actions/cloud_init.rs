@@ -67,6 +67,7 @@ impl Installed<'_> {
     fn install_phone_home(&self, spec: &PhoneHomeUnit, own_binary: &Path) -> Result<(), Failure> {
         let config = phone_home::Config {
             url: spec.url.clone(),
+            other_urls: spec.other_urls.clone(),
             bearer_token: spec.bearer_token.expose().to_owned(),
             ca_pins: spec.ca_pins.iter().map(ToString::to_string).collect(),
             proxy: proxy::get().map(ToString::to_string),
@@ -109,6 +110,7 @@ mod tests {
             network_config: SecretText::default(),
             phone_home: phone_home.then(|| PhoneHomeUnit {
                 url: "https://10.77.0.1:7443/phone-home".into(),
+                other_urls: Vec::new(),
                 bearer_token: SecretText::new("t0ken"),
                 ca_pins: vec![pin],
             }),

@@ -57,8 +57,7 @@ impl Life {
             };
             let by = target.proxy().map(|proxy| format!(" by the proxy {proxy}")).unwrap_or_default();
             self.board.change(|status| status.coordinator = target.to_string());
-            let (host, port) = target.first_hop();
-            match network.elect(host, port, self.boot_port, PATIENCE).await {
+            match network.elect(&target.first_hops(), self.boot_port, PATIENCE).await {
                 Ok(uplink) => {
                     tracing::info!("{target} is reached{by} over {} at {}", uplink.name, uplink.coordinator);
                     self.board

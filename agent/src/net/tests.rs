@@ -172,7 +172,7 @@ async fn in_own_network() {
 
     let network = Network::start(Vec::new(), true, resolv_conf.clone()).unwrap();
     let limit = Duration::from_secs(120);
-    let uplink = network.elect("10.99.0.1", port, None, limit).await.unwrap();
+    let uplink = network.elect(&[("10.99.0.1", port)], None, limit).await.unwrap();
     assert_eq!(uplink.name, "good");
     let address = |uplink: &Uplink| uplink.addresses.v4.as_ref().map(|setup| setup.address.to_string());
     assert!(address(&uplink).unwrap().starts_with("10.99.0."));
@@ -180,7 +180,7 @@ async fn in_own_network() {
     let table = String::from_utf8(Command::new("ip").arg("route").output().unwrap().stdout).unwrap();
     assert!(table.contains("default via 10.99.0.1 dev good") && table.contains("10.99.0.1 dev good"), "{table}");
 
-    let refused = network.elect("10.99.0.1", 1, None, limit).await.unwrap_err();
+    let refused = network.elect(&[("10.99.0.1", 1)], None, limit).await.unwrap_err();
     assert!(refused.0.iter().any(|why| why.contains("good") && why.contains("refused")), "{refused:?}");
     assert!(refused.0.iter().any(|why| why.contains("dead") && why.contains("no address")), "{refused:?}");
 
@@ -226,7 +226,7 @@ async fn in_own_network() {
     let mut ports = network.ports();
     let back = |all: &Ports| all.values().any(|p| p.name == "good" && p.carrier && p.addresses.v4.is_some());
     drop(tokio::time::timeout(limit, ports.wait_for(back)).await.unwrap().unwrap());
-    let again = network.elect("10.99.0.1", port, None, limit).await.unwrap();
+    let again = network.elect(&[("10.99.0.1", port)], None, limit).await.unwrap();
     assert_eq!(address(&again), before);
     network.release(&again).await;
 }
@@ -289,7 +289,8 @@ async fn late_port() {
     let first = |all: &Ports| all.values().any(|port| port.name == "nowhere" && port.addresses.v4.is_some());
     drop(tokio::time::timeout(limit, ports.wait_for(first)).await.unwrap().unwrap());
     ip("neigh replace 10.97.0.1 lladdr 02:00:00:00:00:99 dev nowhere nud permanent");
-    let mut electing = Box::pin(network.elect("10.99.0.1", listener.local_addr().unwrap().port(), None, limit));
+    let hops = [("10.99.0.1", listener.local_addr().unwrap().port())];
+    let mut electing = Box::pin(network.elect(&hops, None, limit));
     assert!(futures::poll!(&mut electing).is_pending(), "it tries the first port");
     drop(
         tokio::time::timeout(limit, ports.wait_for(|all| all.values().any(|port| port.name == "eth7"))).await.unwrap(),
@@ -303,7 +304,7 @@ async fn late_port() {
 async fn elect(network: &Network, host: &str, port: u16, limit: Duration) -> Uplink {
     let tried = async {
         loop {
-            match network.elect(host, port, None, limit).await {
+            match network.elect(&[(host, port)], None, limit).await {
                 Ok(uplink) => return uplink,
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }

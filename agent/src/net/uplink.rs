@@ -69,12 +69,12 @@ pub(crate) enum Change {
 pub(crate) struct NoUplink(pub(crate) Vec<String>);
 
 impl Network {
-    /// Tries every port that has an address, and sets routes and name servers for the one that wins. Waits for a first address,
+    /// Tries every port that has an address to reach one of these hosts, and sets routes and name servers for the one that wins. Waits for a first address,
     /// at most `patience`; a port that gets one while others are tried is tried too.
     ///
     /// # Errors [`NoUplink`], with the error of each port.
     pub(crate) async fn elect(
-        &self, host: &str, port: u16, boot_port: Option<MacAddr>, patience: Duration,
+        &self, hops: &[(&str, u16)], boot_port: Option<MacAddr>, patience: Duration,
     ) -> Result<Uplink, NoUplink> {
         let mut changes = self.ports();
         // A timeout is not an error here: the errors per port follow below.
@@ -94,7 +94,7 @@ impl Network {
                 tries.push(async move {
                     tokio::time::sleep(wait).await;
                     let Port { name, addresses, .. } = candidate;
-                    let answer = connect(&name, host, port, &addresses).await;
+                    let answer = connect(&name, hops, &addresses).await;
                     (index, name, addresses, answer)
                 });
             }
@@ -209,7 +209,19 @@ fn missing(port: &Port) -> String {
     }
 }
 
-async fn connect(device: &str, host: &str, port: u16, held: &Addresses) -> Result<SocketAddr, String> {
+/// The address of the first of these hosts that takes a connection.
+async fn connect(device: &str, hops: &[(&str, u16)], held: &Addresses) -> Result<SocketAddr, String> {
+    let mut problems = Vec::new();
+    for (host, port) in hops {
+        match connect_host(device, host, *port, held).await {
+            Ok(address) => return Ok(address),
+            Err(why) => problems.push(why),
+        }
+    }
+    Err(problems.join("; "))
+}
+
+async fn connect_host(device: &str, host: &str, port: u16, held: &Addresses) -> Result<SocketAddr, String> {
     let found = resolve(host, port, &held.nameservers()).await?;
     let mut problem = match (&held.v4, &held.v6) {
         (Some(_), None) => format!("{host} has no IPv4 address, and the port has no other"),

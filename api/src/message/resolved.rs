@@ -37,6 +37,8 @@ pub struct CloudInit {
 pub struct PhoneHomeUnit {
     /// `https://…/phone-home`
     pub url: String,
+    /// The same at the coordinators that take this one's place.
+    pub other_urls: Vec<String>,
     /// Good for one machine and one workflow.
     pub bearer_token: SecretText,
     /// Any of these CA keys may have signed the server's certificate; never empty.

@@ -16,6 +16,8 @@ pub struct Config {
     pub advertise: IpAddr,
     /// Where the agent reaches its coordinator, such as `https://10.77.0.1:7443`: written onto its command line.
     pub coordinator_url: String,
+    /// Those of the coordinators that take its place.
+    pub other_coordinator_urls: Vec<String>,
     /// Pins of the coordinator's CA (`sha256:…`), written onto the agent's command line.
     pub ca_pins: Vec<String>,
     /// The directory in which the full DHCP server keeps its leases.

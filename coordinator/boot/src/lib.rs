@@ -43,6 +43,7 @@
 //! let config = Config {
 //!     advertise: [10, 77, 0, 1].into(),
 //!     coordinator_url: "https://10.77.0.1:7443".into(),
+//!     other_coordinator_urls: Vec::new(),
 //!     ca_pins: Vec::new(),
 //!     data_dir: "/var/lib/boot".into(),
 //!     http: HttpConfig::default(),

@@ -47,6 +47,7 @@ pub fn router() -> Router {
     let agent = AgentBoot {
         http_url: "http://10.77.0.1:7480".into(),
         tls_url: "https://10.77.0.1:7443".into(),
+        other_tls_urls: Vec::new(),
         ca_pins: vec!["sha256:00".into()],
         kernel_args: "console=ttyS0".into(),
         arm64_kernel_args: "console=ttyAMA0".into(),

@@ -209,6 +209,7 @@ impl Assignments {
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {
                 url: self.fleet.settings().phone_home_url.clone(),
+                other_urls: self.fleet.settings().other_phone_home_urls.clone(),
                 bearer_token: SecretText::new(self.tokens.bearer(token_run).await?),
                 ca_pins: self.authority.pins(),
             })

@@ -359,6 +359,7 @@ fn an_assignment_of_every_action() {
     write.retry.max_backoff = Duration::from_secs(30);
     let unit = PhoneHomeUnit {
         url: "https://10.77.0.1:7443/phone-home".into(),
+        other_urls: vec!["https://10.77.0.2:7443/phone-home".into()],
         bearer_token: SecretText::new("00000000-0000-0000-0000-000000000002.5ec2e7"),
         ca_pins: vec![digest(0xca).into()],
     };

@@ -308,6 +308,7 @@ fn assignment(name: &str, epoch: u64) -> Down {
             url: "https://127.0.0.1:7443/phone-home".into(),
             bearer_token: "x".repeat(101),
             ca_pins: vec![format!("sha256:{}", "0b".repeat(32))],
+            other_urls: Vec::new(),
         }),
         ..v1::CloudInit::default()
     };

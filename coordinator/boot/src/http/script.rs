@@ -26,6 +26,8 @@ pub struct AgentBoot {
     pub http_url: String,
     /// `https://address:port` of its TLS port.
     pub tls_url: String,
+    /// Those of the coordinators that take its place.
+    pub other_tls_urls: Vec<String>,
     /// `sha256:…`, one or more.
     pub ca_pins: Vec<String>,
     /// More words for the kernel of x86-64 machines, from the configuration; already checked by [`check_kernel_args`].
@@ -138,6 +140,7 @@ impl AgentBoot {
         Self {
             http_url: config.http_url(),
             tls_url: config.coordinator_url.clone(),
+            other_tls_urls: config.other_coordinator_urls.clone(),
             ca_pins: config.ca_pins.clone(),
             kernel_args: config.boot.kernel_args.clone(),
             arm64_kernel_args: config.boot.arm64.kernel_args.clone(),
@@ -170,8 +173,10 @@ impl AgentBoot {
     }
 
     fn coordinator_words(&self) -> String {
-        let pins = self.ca_pins.iter().map(|pin| format!(" landfall.ca={pin}"));
-        format!("landfall.coordinator={}{}", self.tls_url, pins.collect::<String>())
+        // Its own last: of several an agent tries the last one first, and one that knows of one alone takes it.
+        let urls = self.other_tls_urls.iter().chain([&self.tls_url]).map(|url| format!("landfall.coordinator={url} "));
+        let pins: Vec<_> = self.ca_pins.iter().map(|pin| format!("landfall.ca={pin}")).collect();
+        urls.collect::<String>() + &pins.join(" ")
     }
 }
 
@@ -213,6 +218,7 @@ mod tests {
         AgentBoot {
             http_url: "http://10.77.0.1:7480".into(),
             tls_url: "https://10.77.0.1:7443".into(),
+            other_tls_urls: Vec::new(),
             ca_pins: vec!["sha256:aa".into(), "sha256:bb".into()],
             kernel_args: "console=ttyS0".into(),
             arm64_kernel_args: "console=ttyAMA0".into(),

@@ -97,6 +97,7 @@ impl Site {
             agent: ArcSwap::from_pointee(AgentBoot {
                 http_url: "http://10.77.0.1:7480".into(),
                 tls_url: "https://10.77.0.1:7443".into(),
+                other_tls_urls: Vec::new(),
                 ca_pins: vec!["sha256:aa".into()],
                 kernel_args: String::new(),
                 arm64_kernel_args: "console=ttyAMA0".into(),

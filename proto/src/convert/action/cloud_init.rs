@@ -10,7 +10,7 @@ wire! {
         user_data: secret, vendor_data: secret, meta_data, network_config: secret, phone_home: one_if_any,
         disk: selector_if_any,
     }
-    PhoneHomeUnit = v1::PhoneHome { ca_pins: pins, url, bearer_token: secret }
+    PhoneHomeUnit = v1::PhoneHome { ca_pins: pins, url, bearer_token: secret, other_urls }
     CloudInitResult = v1::CloudInitResult { root_device }
 }
 
@@ -30,6 +30,7 @@ mod tests {
     fn a_seed_survives_the_wire_and_never_shows_its_secrets() {
         let unit = PhoneHomeUnit {
             url: "https://h/phone-home".into(),
+            other_urls: vec!["https://i/phone-home".into()],
             bearer_token: SecretText::new("geheim"),
             ca_pins: vec![Pin::from_sha256([1; 32])],
         };
