@@ -52,7 +52,7 @@ pub struct Config {
     /// The address at which machines reach this coordinator, written into boot scripts and seeds. Of IPv6: the boot services are given over
     /// IPv6, and services that listen on every IPv4 address listen on every address.
     pub advertise: IpAddr,
-    /// The coordinators that take this one's place, `https://host:port` of the TLS port of each: machines are told of them too. At most 7.
+    /// The coordinators that take this one's place, `https://host:port` of the TLS port of each: machines get them too. At most 7.
     #[serde(default)]
     pub others: Vec<String>,
     /// Where documents, events and secrets are kept.

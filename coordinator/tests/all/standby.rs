@@ -10,16 +10,20 @@ use landfall_store::postgres_server::Server;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::site::{API, Coordinator, Site, call, machine, program, run};
+use super::site::agent::{Agent, has_attempts, patient_template};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 const STANDBY: &str = "standby: another coordinator has the store";
 
-/// A site whose store is this database.
-fn site(url: &str) -> Site {
-    let site = Site::new();
-    let config = std::fs::read_to_string(site.config()).unwrap();
-    std::fs::write(site.config(), format!("{config}[store]\nurl = \"{url}\"\n")).unwrap();
-    site
+/// Two sites whose store is this database, each of which names the other.
+fn two(url: &str) -> [Site; 2] {
+    let sites = [Site::new(), Site::new()];
+    for (site, other) in [(&sites[0], &sites[1]), (&sites[1], &sites[0])] {
+        let config = std::fs::read_to_string(site.config()).unwrap();
+        let others = format!("others = [\"https://127.0.0.1:{}\"]", other.tls);
+        std::fs::write(site.config(), format!("{others}\n{config}[store]\nurl = \"{url}\"\n")).unwrap();
+    }
+    sites
 }
 
 /// What each host is given of the first: the key of the secrets.
@@ -39,8 +43,7 @@ fn asked(site: &Site, path: &str) -> (u16, String) {
 #[test]
 fn one_takes_over_from_the_other_and_back() {
     let server = Server::start(&[]);
-    let url = server.create();
-    let sites = [site(&url), site(&url)];
+    let sites = two(&server.create());
     let a = start(&sites[0], " ready ");
     share(&sites[0].data(), &sites[1].data());
     let b = start(&sites[1], STANDBY);
@@ -79,4 +82,43 @@ fn one_takes_over_from_the_other_and_back() {
     a.signal(Signal::SIGTERM);
     b.until(" ready ", 2);
     sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_install_goes_on_at_the_other_coordinator() {
+    // Already installed by another test is fine.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let sites = two(&server.create());
+    let a = start(&sites[0], " ready ");
+    share(&sites[0].data(), &sites[1].data());
+    let b = start(&sites[1], STANDBY);
+    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+    let agent = Agent::start(&sites[0], &sites[0].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
+    agent.report(1).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+
+    // What the agent reports in between, no coordinator hears at first.
+    let begun = Instant::now();
+    a.kill();
+    agent.report(2).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    println!("acknowledged {:?} after the kill", begun.elapsed());
+    has_attempts(&asked(&sites[1], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, 2);
+
+    // And back to the first, from one that hangs: its connections stay open, and nothing comes of them.
+    let a = start(&sites[0], STANDBY);
+    let begun = Instant::now();
+    b.signal(Signal::SIGSTOP);
+    agent.report(3).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    println!("acknowledged {:?} after the other hung", begun.elapsed());
+    b.signal(Signal::SIGCONT);
+    b.until(STANDBY, 2);
+    agent.report(4).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    has_attempts(&asked(&sites[0], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, 4);
+    let machine = sites[0].api("GET", "/machines/m1", &Value::Null);
+    assert_eq!(machine["status"]["workflow"], agent.name.as_str(), "{machine:#}");
+    drop(a);
 }

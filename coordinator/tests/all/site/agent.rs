@@ -36,12 +36,20 @@ pub(crate) fn word(script: &str, name: &str) -> String {
     script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
 }
 
+/// Where the script's coordinators are; the last one that it names is the first choice.
+pub(crate) fn target(script: &str) -> Target {
+    let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
+    let named = script.split_whitespace().filter_map(|word| word.strip_prefix("landfall.coordinator="));
+    let mut urls: Vec<_> = named.collect();
+    urls.reverse();
+    Target::of(&urls, pins).unwrap()
+}
+
 /// The session of a machine with that name and address, as its boot script starts it, and the coordinator that it is with.
 pub(crate) async fn session(
     script: &str, name: &str, mac: &str,
 ) -> (SessionHandle, mpsc::Receiver<Instruction>, Target) {
-    let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
-    let target = Target::new(&word(script, "landfall.coordinator="), pins).unwrap();
+    let target = target(script);
     let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
     let key = AgentKey::generate().unwrap();
     let proof = Proof::BootToken(SecretText::new(word(script, "landfall.token=")));
