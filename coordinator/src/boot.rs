@@ -1,17 +1,23 @@
 //! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::MacAddr;
 use uuid::Uuid;
 
+use landfall_boot::config::Config;
 use landfall_boot::http::layer::Layer;
-use landfall_boot::policy::{BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, Unserved};
+use landfall_boot::policy::{
+    BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, SharedFile, Unserved,
+};
 use landfall_boot::{BootError, BootServices};
 
 use landfall_edge::gate::Limiter;
+use landfall_store::Store;
 
 use crate::engine::by_token_only;
 use crate::state::Coordinator;
@@ -54,6 +60,11 @@ impl BootPolicy for Coordinator {
         }
     }
 
+    fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
+        self.config.store.url.as_ref()?;
+        Some(Arc::new(Shared(self.store.clone())))
+    }
+
     fn unserved(&self, request: Unserved) {
         if self.ops.sightings.knows(request.mac) || NEW_SIGHTINGS.step().is_some() {
             self.ops.sightings.unserved(request, self.engine.fleet().now());
@@ -65,11 +76,31 @@ impl BootPolicy for Coordinator {
     }
 }
 
-/// Binds every boot service of this coordinator, which serve these tools layers; see [`BootServices::start`].
+/// The file's name among the secrets.
+const LEASES: &str = "dhcp/leases";
+
+/// The store that this coordinator shares with others.
+struct Shared(Store);
+
+#[async_trait]
+impl SharedFile for Shared {
+    async fn read(&self) -> io::Result<Option<Vec<u8>>> {
+        self.0.secrets().get(LEASES, Timestamp::MIN).await.map_err(io::Error::other)
+    }
+
+    async fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.0.secrets().put(LEASES, bytes, Timestamp::MAX).await.map_err(io::Error::other)
+    }
+}
+
+/// Binds every boot service of this coordinator, which serve these tools layers; see [`BootServices::start`]. `takes_over`: another
+/// coordinator served until now.
 ///
 /// # Errors
 /// [`BootError`] saying which service and why.
-pub async fn start(coordinator: Arc<Coordinator>, layers: Vec<Layer>) -> Result<BootServices, BootError> {
+pub async fn start(
+    coordinator: Arc<Coordinator>, layers: Vec<Layer>, takes_over: bool,
+) -> Result<BootServices, BootError> {
     let config = coordinator.config.boot_services(vec![coordinator.pki.ca_pin().to_string()]);
-    BootServices::start(&config, layers, coordinator).await
+    BootServices::start(&Config { takes_over, ..config }, layers, coordinator).await
 }

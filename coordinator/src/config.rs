@@ -474,12 +474,14 @@ impl Config {
         format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))
     }
 
-    /// What the boot services need of it. `ca_pins` (`sha256:…`) go onto the agents' command line.
+    /// What the boot services need of it, where this coordinator took no other one's place. `ca_pins` (`sha256:…`) go onto the agents'
+    /// command line.
     pub fn boot_services(&self, ca_pins: Vec<String>) -> landfall_boot::config::Config {
         landfall_boot::config::Config {
             advertise: self.advertise,
             coordinator_url: self.tls_url(),
             other_coordinator_urls: self.others.clone(),
+            takes_over: false,
             ca_pins,
             data_dir: self.data_dir.clone(),
             http: self.http.clone(),

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::logging::Logs;
-use crate::standby::{self, Signals};
+use crate::standby::{self, Opened, Signals};
 
 /// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// takes the store, it starts anew, and waits for its turn again.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let mut signals = Signals::new()?;
-    let Some((store, _held)) = standby::open(&config, &mut signals).await? else { return Ok(()) };
+    let Some(Opened { store, took_over, _held }) = standby::open(&config, &mut signals).await? else { return Ok(()) };
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
@@ -48,7 +48,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let coordinator =
         Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
 
-    let boot = boot::start(coordinator.clone(), layers).await?;
+    let boot = boot::start(coordinator.clone(), layers, took_over).await?;
     let tls_config = tls::server_config(&pki)?;
     let bind = |listen| format!("cannot listen on {listen}; check whether another program uses the port");
     let listener =

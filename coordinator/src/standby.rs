@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::{env, fs::DirBuilder, time::Duration};
+use std::{env, fs::DirBuilder, fs::File, time::Duration};
 
 use anyhow::{Context as _, Result};
 use landfall_boot::http::serve::serve;
@@ -11,6 +11,7 @@ use landfall_coordinator::config::Config;
 use landfall_coordinator::notify;
 use landfall_coordinator::operator::{LocalListener, standby_router};
 use landfall_store::{PostgresOptions, Store};
+use nix::fcntl::Flock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -33,13 +34,19 @@ impl Signals {
     }
 }
 
-/// The store, and what keeps other coordinators from the data directory where it is not the store that does. `None`: a signal ended the
-/// wait for it.
-pub(crate) async fn open(
-    config: &Config, signals: &mut Signals,
-) -> Result<Option<(Store, Option<impl Sized + use<>>)>> {
+/// A store that is this coordinator's.
+pub(crate) struct Opened {
+    pub(crate) store: Store,
+    /// Another coordinator had it until now.
+    pub(crate) took_over: bool,
+    /// What keeps other coordinators from the data directory where it is not the store that does.
+    pub(crate) _held: Option<Flock<File>>,
+}
+
+/// Opens the store, as soon as no other coordinator has it. `None`: a signal ended the wait.
+pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Option<Opened>> {
     let Some(options) = config.postgres()? else {
-        return Ok(Some((Store::open(&config.data_dir)?, None)));
+        return Ok(Some(Opened { store: Store::open(&config.data_dir)?, took_over: false, _held: None }));
     };
     DirBuilder::new()
         .recursive(true)
@@ -47,21 +54,22 @@ pub(crate) async fn open(
         .create(&config.data_dir)
         .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
     let held = landfall_store::hold(&config.data_dir)?;
-    Ok(in_turn(config, options, signals).await?.map(|store| (store, Some(held))))
+    let opened = in_turn(config, options, signals).await?;
+    Ok(opened.map(|(store, took_over)| Opened { store, took_over, _held: Some(held) }))
 }
 
-async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signals) -> Result<Option<Store>> {
+async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signals) -> Result<Option<(Store, bool)>> {
     let (active, seen) = watch::channel(String::new());
     let has_it = |by: &str| {
         tracing::info!(active = by, "standby: another coordinator has the store");
         active.send_replace(by.to_owned());
     };
     let opening = Store::open_postgres(options, has_it);
-    let waiting = wait(config, seen, signals);
+    let waiting = wait(config, seen.clone(), signals);
     tokio::select! {
         store = opening => {
             notify::active();
-            Ok(Some(store?))
+            Ok(Some((store?, !seen.borrow().is_empty())))
         }
         ended = waiting => ended.map(|()| None),
     }

@@ -18,6 +18,9 @@ pub struct Config {
     pub coordinator_url: String,
     /// Those of the coordinators that take its place.
     pub other_coordinator_urls: Vec<String>,
+    /// Another coordinator of the same store served this network until now. So the full DHCP server looks for no other one: it could
+    /// find the former, which does not know yet that it is no longer wanted.
+    pub takes_over: bool,
     /// Pins of the coordinator's CA (`sha256:…`), written onto the agent's command line.
     pub ca_pins: Vec<String>,
     /// The directory in which the full DHCP server keeps its leases.

@@ -44,6 +44,7 @@
 //!     advertise: [10, 77, 0, 1].into(),
 //!     coordinator_url: "https://10.77.0.1:7443".into(),
 //!     other_coordinator_urls: Vec::new(),
+//!     takes_over: false,
 //!     ca_pins: Vec::new(),
 //!     data_dir: "/var/lib/boot".into(),
 //!     http: HttpConfig::default(),

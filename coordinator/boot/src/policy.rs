@@ -3,7 +3,9 @@
 //! The services below see machines only through this trait, so that they can be tested with a table of machines and run
 //! by hand without a store.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use landfall_api::{MacAddr, NetworkInterface};
@@ -111,6 +113,15 @@ pub trait Reservations: Send + Sync {
 /// Nothing is reserved.
 impl Reservations for () {}
 
+/// A place for the file that several coordinators share, of which one serves at a time.
+#[async_trait]
+pub trait SharedFile: Send + Sync {
+    /// What was written last; `None` before that.
+    async fn read(&self) -> io::Result<Option<Vec<u8>>>;
+    /// Replaces it, whole.
+    async fn write(&self, bytes: &[u8]) -> io::Result<()>;
+}
+
 /// What the boot services ask.
 #[async_trait]
 pub trait BootPolicy: Reservations + 'static {
@@ -134,6 +145,12 @@ pub trait BootPolicy: Reservations + 'static {
     /// # Errors
     /// [`PolicyError`] when it cannot be known.
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError>;
+
+    /// Where the DHCP server keeps its leases, if other coordinators take this one's place: they must know them. `None`: in the data
+    /// directory.
+    fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
+        None
+    }
 
     /// A netbooting port was not served. A policy that shows no operator what it missed drops it.
     fn unserved(&self, _request: Unserved) {}

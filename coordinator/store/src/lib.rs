@@ -35,8 +35,6 @@ pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
 pub use open_error::OpenError;
-#[cfg(any(test, feature = "testing"))]
-pub use postgres::server as postgres_server;
 pub use postgres::{PostgresError, PostgresOptions, PostgresStore};
 pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};

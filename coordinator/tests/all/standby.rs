@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use landfall_store::postgres_server::Server;
+use landfall_postgres::Server;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -52,7 +52,12 @@ pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-unpack", may: &["landfall-api"], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-machine", may: &["landfall-api"], tests: &[], never: IMPURE },
     Wall { name: "landfall-edge", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
-    Wall { name: "landfall-store", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic"] },
+    Wall {
+        name: "landfall-store",
+        may: &["landfall-api", "landfall-edge"],
+        tests: &["landfall-postgres"],
+        never: &["tonic"],
+    },
     Wall { name: "landfall-boot", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-bmc", may: &["landfall-api"], tests: &["landfall-bmcsim"], never: &["tonic", "rusqlite"] },
     Wall {
@@ -61,7 +66,7 @@ pub const WALLS: &[Wall] = &[
             "landfall-api", "landfall-bmc", "landfall-boot", "landfall-edge", "landfall-machine", "landfall-proto",
             "landfall-store",
         ],
-        tests: &["landfall-bmcsim", "landfall-session"],
+        tests: &["landfall-bmcsim", "landfall-postgres", "landfall-session"],
         never: &[],
     },
     Wall { name: "landfall-client", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
@@ -76,7 +81,8 @@ pub const WALLS: &[Wall] = &[
     Wall {
         name: "landfall-lab",
         may: &[
-            "landfall-api", "landfall-bmcsim", "landfall-client", "landfall-disk", "landfall-image", "landfall-session",
+            "landfall-api", "landfall-bmcsim", "landfall-client", "landfall-disk", "landfall-image",
+            "landfall-postgres", "landfall-session",
         ],
         tests: &[],
         never: &[],
@@ -106,6 +112,7 @@ pub const WALLS: &[Wall] = &[
         never: &[],
     },
     Wall { name: "landfall-bmcsim", may: &[], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall-postgres", may: &[], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-golden", may: &[], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-house", may: &[], tests: &[], never: RUNTIMES },
 ];

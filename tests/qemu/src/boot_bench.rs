@@ -104,6 +104,7 @@ async fn one(artefacts: &Artefacts, way: &Way, dir: &Path, accel: Accel) -> anyh
         images: artefacts.image.path.parent().context("the image is in no directory")?.to_owned(),
         dhcp: DhcpMode::Full,
         kernel_args: KERNEL_ARGS.to_owned(),
+        others: Vec::new(),
         more: String::new(),
     };
     let coordinator = CoordinatorProcess::start(&options, &network, dir).await?;

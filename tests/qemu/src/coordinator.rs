@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::Api;
+use crate::network::Namespace;
 use crate::{LabError, Log, Mark, Network, Process};
 
 /// How long it may take until it is ready.
@@ -48,6 +49,8 @@ pub struct CoordinatorOptions {
     pub dhcp: DhcpMode,
     /// More words for the agent's kernel.
     pub kernel_args: String,
+    /// The coordinators that take its place.
+    pub others: Vec<String>,
     /// More lines for the configuration's end, such as a `[limits]` section.
     pub more: String,
 }
@@ -64,6 +67,13 @@ pub struct CoordinatorProcess {
     api: Api,
 }
 
+/// Where a coordinator is.
+struct Site<'a> {
+    namespace: &'a Namespace,
+    address: IpAddr,
+    interface: &'a str,
+}
+
 impl CoordinatorProcess {
     /// Where machines find its plain HTTP port.
     pub const HTTP_PORT: u16 = 7480;
@@ -73,22 +83,45 @@ impl CoordinatorProcess {
     /// # Errors
     /// [`LabError`] with the end of its log.
     pub async fn start(options: &CoordinatorOptions, network: &Network, dir: &Path) -> Result<Self, LabError> {
+        let address = match options.dhcp {
+            DhcpMode::Full | DhcpMode::Proxy => Network::ADDRESS.into(),
+            DhcpMode::FullV6 => Network::ADDRESS_V6.into(),
+        };
+        let site = Site { namespace: network.namespace(), address, interface: Network::BRIDGE };
+        let mut coordinator = Self::configured(options, &site, dir)?;
+        coordinator.restart().await?;
+        Ok(coordinator)
+    }
+
+    /// The same in [`Network::neighbour`], until it stands by for another one. What it needs of that one's data directory must be in its
+    /// own already, `coordinator` below `dir`.
+    ///
+    /// # Errors
+    /// [`LabError`] with the end of its log.
+    pub async fn stand_by(options: &CoordinatorOptions, neighbour: &Namespace, dir: &Path) -> Result<Self, LabError> {
+        let site =
+            Site { namespace: neighbour, address: Network::NEIGHBOUR.into(), interface: Network::NEIGHBOUR_PORT };
+        let mut coordinator = Self::configured(options, &site, dir)?;
+        coordinator.start_until("standby: ").await?;
+        Ok(coordinator)
+    }
+
+    fn configured(options: &CoordinatorOptions, site: &Site<'_>, dir: &Path) -> Result<Self, LabError> {
         let data = dir.join("coordinator");
         std::fs::create_dir_all(&data).map_err(LabError::file("cannot make", &data))?;
         let config = dir.join("coordinator.toml");
-        std::fs::write(&config, configuration(options, &data)).map_err(LabError::file("cannot write", &config))?;
+        std::fs::write(&config, configuration(options, site, &data))
+            .map_err(LabError::file("cannot write", &config))?;
         let socket = data.join("api.sock");
-        let mut coordinator = Self {
+        Ok(Self {
             program: options.program.clone(),
             config,
-            namespace: network.namespace().name().to_owned(),
+            namespace: site.namespace.name().to_owned(),
             log: Log::open(&dir.join("coordinator.log"))?,
             process: None,
             api: Api::new(&socket)?,
             socket,
-        };
-        coordinator.restart().await?;
-        Ok(coordinator)
+        })
     }
 
     /// Starts it (again) on the same data, and waits until it is ready.
@@ -97,6 +130,10 @@ impl CoordinatorProcess {
     /// [`LabError`] with the end of its log.
     pub async fn restart(&mut self) -> Result<(), LabError> {
         self.sigkill().await;
+        self.start_until("ready").await
+    }
+
+    async fn start_until(&mut self, says: &str) -> Result<(), LabError> {
         let mark = self.log.mark();
         let mut command = tokio::process::Command::new("ip");
         command
@@ -107,7 +144,7 @@ impl CoordinatorProcess {
             .args(["--log-format", "text"])
             .env("NO_COLOR", "1");
         let mut process = Process::spawn("landfall-coordinator", command, self.log.clone())?;
-        process.wait_stderr(mark, "ready", READY_LIMIT).await?;
+        process.wait_stderr(mark, says, READY_LIMIT).await?;
         self.process = Some(process);
         Ok(())
     }
@@ -158,22 +195,22 @@ impl CoordinatorProcess {
 }
 
 /// The configuration file.
-fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
-    let bridge = Network::BRIDGE;
-    let v4 = IpAddr::V4(Network::ADDRESS);
-    let (address, dhcp) = match options.dhcp {
-        DhcpMode::Full => (v4, "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\""),
-        DhcpMode::Proxy => (v4, "mode = \"proxy\""),
-        DhcpMode::FullV6 => (Network::ADDRESS_V6.into(), "mode = \"full\""),
+fn configuration(options: &CoordinatorOptions, site: &Site<'_>, data: &Path) -> String {
+    let Site { address, interface, .. } = site;
+    let dhcp = match options.dhcp {
+        DhcpMode::Full => "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\"",
+        DhcpMode::Proxy => "mode = \"proxy\"",
+        DhcpMode::FullV6 => "mode = \"full\"",
     };
+    let others = serde_json::json!(options.others);
     let text = |path: &Path| toml_string(&path.to_string_lossy());
     let line = |key: &str, path: &Option<PathBuf>| {
         path.as_deref().map_or_else(String::new, |path| format!("{key} = {}\n", text(path)))
     };
     let more_files = line("uki", &options.uki) + &line("tools", &options.tools);
     format!(
-        "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\
-         kernel_args = {}\n{more_files}\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
+        "data_dir = {}\nadvertise = \"{address}\"\nothers = {others}\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\
+         kernel_args = {}\n{more_files}\n[dhcp]\ninterface = \"{interface}\"\n{dhcp}\n\n{}\n",
         text(data),
         text(&options.kernel),
         text(&options.initramfs),

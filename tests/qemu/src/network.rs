@@ -71,6 +71,8 @@ impl Network {
     pub const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
     /// Where a second server, such as the site's own DHCP, lives.
     pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    /// The port of that server.
+    pub const NEIGHBOUR_PORT: &str = "eth0";
     /// A router's own address in the network behind it, see [`Network::behind_router`].
     pub const BEHIND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
     /// The bridge's name inside the namespace.
@@ -163,10 +165,21 @@ impl Network {
 
     fn beside(&self, bridge: &str, end: &str) -> Result<Namespace, LabError> {
         let other = Namespace::create()?;
-        self.namespace.ip(&["link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", other.name()])?;
+        self.namespace.ip(&[
+            "link",
+            "add",
+            end,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            Self::NEIGHBOUR_PORT,
+            "netns",
+            other.name(),
+        ])?;
         self.namespace.ip(&["link", "set", end, "master", bridge, "up"])?;
-        other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", "eth0"])?;
-        other.ip(&["link", "set", "eth0", "up"])?;
+        other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", Self::NEIGHBOUR_PORT])?;
+        other.ip(&["link", "set", Self::NEIGHBOUR_PORT, "up"])?;
         Ok(other)
     }
 

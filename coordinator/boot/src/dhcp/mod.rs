@@ -28,7 +28,7 @@ mod standing;
 pub mod v6;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, time::Duration};
 
 /// Why a packet gets no answer. Every one is logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,8 +137,8 @@ pub enum DhcpError {
     #[error("cannot send router advertisements on {interface}; check that IPv6 is on there, and the process's rights")]
     Adverts { interface: String, source: io::Error },
     /// The kept leases cannot be read.
-    #[error("cannot read the stored leases {path}; correct or remove the file (addresses may then change)")]
-    Leases { path: PathBuf, source: io::Error },
+    #[error("cannot read the stored leases {file}; correct or remove the file (addresses may then change)")]
+    Leases { file: String, source: io::Error },
     /// Receiving failed for good.
     #[error("receiving DHCP packets on {interface} failed")]
     Receive { interface: String, source: io::Error },

@@ -125,8 +125,11 @@ impl DhcpService {
         let main = open(&interface, SERVER_PORT, Sharing::Alone)?;
         let pxe = open(&interface, PXE_PORT, Sharing::Alone)?;
         let mode = if config.dhcp.mode == DhcpMode::Full {
-            let mode = full_mode(config, own)?;
-            probe::refuse_other_servers(&interface, own).await?;
+            let file = policy.shared_file().map_or_else(|| LeaseFile::new(&config.data_dir), LeaseFile::Shared);
+            let mode = full_mode(config, own, file).await?;
+            if !config.takes_over {
+                probe::refuse_other_servers(&interface, own).await?;
+            }
             mode
         } else {
             Mode::Proxy
@@ -235,7 +238,7 @@ impl DhcpService {
                     (outcome, (subnets.revision() != before).then(|| subnets.kept()))
                 };
                 if let Some(kept) = kept {
-                    save(file.clone(), kept).await;
+                    save(file, kept).await;
                 }
                 outcome
             }
@@ -267,7 +270,7 @@ impl DhcpService {
     }
 }
 
-fn full_mode(config: &Config, own: Ipv4Addr) -> Result<Mode, DhcpError> {
+async fn full_mode(config: &Config, own: Ipv4Addr, file: LeaseFile) -> Result<Mode, DhcpError> {
     let dhcp = &config.dhcp;
     let missing = || invalid("dhcp.range", "is missing".to_owned(), "write one such as 10.77.0.100-10.77.0.199");
     let range = dhcp.range.ok_or_else(missing)?;
@@ -306,8 +309,7 @@ fn full_mode(config: &Config, own: Ipv4Addr) -> Result<Mode, DhcpError> {
         let what = format!("all ranges together have {total} addresses; at most {MAX_RANGE} are served");
         return Err(invalid("dhcp.subnets", what, "make them narrower"));
     }
-    let file = LeaseFile::new(&config.data_dir);
-    let kept = file.load().map_err(|source| DhcpError::Leases { path: file.path().to_owned(), source })?;
+    let kept = file.load().await.map_err(|source| DhcpError::Leases { file: file.to_string(), source })?;
     let clock = Clock::start();
     let filled = |(range, network): (AddressRange, Network)| {
         let never: Vec<Ipv4Addr> = network.ends().into_iter().chain([own]).collect();
@@ -332,13 +334,11 @@ const fn invalid(key: &'static str, what: String, hint: &'static str) -> DhcpErr
     DhcpError::Config { key, what, hint }
 }
 
-/// Off the async threads, and before the client gets its answer. A full disk must not lock every machine out: the address comes
-/// from a hash, so a lost lease is given to the same machine again.
-async fn save(file: LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super::leases::Lease>) {
-    let path = file.path().to_owned();
-    let saved = tokio::task::spawn_blocking(move || file.save(kept)).await;
-    if let Err(error) = saved.unwrap_or_else(|e| Err(std::io::Error::other(e))) {
-        tracing::error!(service = "dhcp", path = %path.display(), %error, "cannot store the leases");
+/// Before the client gets its answer. A full disk must not lock every machine out: the address comes from a hash, so a lost lease is
+/// given to the same machine again.
+async fn save(file: &LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super::leases::Lease>) {
+    if let Err(error) = file.save(kept).await {
+        tracing::error!(service = "dhcp", %file, %error, "cannot store the leases");
     }
 }
 

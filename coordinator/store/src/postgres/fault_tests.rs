@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use landfall_postgres::Server;
 use uuid::Uuid;
 
-use super::server::Server;
+use super::server::Databases as _;
 use super::tests::within;
 use super::*;
 use crate::conformance::{event, machine};

@@ -19,8 +19,8 @@ mod options;
 mod reader;
 mod rows;
 mod schema;
-#[cfg(any(test, feature = "testing"))]
-pub mod server;
+#[cfg(test)]
+pub(crate) mod server;
 mod session;
 mod statements;
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use landfall_api::AuditEntry;
+use landfall_postgres::Server;
 use uuid::Uuid;
 
-use super::server::{Server, database};
+use super::server::{Databases as _, database};
 use super::*;
 use crate::audit::AuditLog;
 use crate::conformance::{event, machine, with_serial};

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use landfall_postgres::Server;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use super::server::Server;
+use super::server::Databases as _;
 use super::*;
 
 struct Ca(Issuer<'static, KeyPair>, String);

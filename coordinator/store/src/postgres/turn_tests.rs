@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use landfall_postgres::Server;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::server::Server;
+use super::server::Databases as _;
 use super::tests::within;
 use super::*;
 use crate::conformance::machine;

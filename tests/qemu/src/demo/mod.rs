@@ -112,6 +112,7 @@ async fn coordinator(artefacts: &Artefacts, network: &Network, dir: &Path) -> an
         dhcp: DhcpMode::Full,
         kernel_args: landfall_lab::KERNEL_ARGS.to_owned(),
         // Under emulation a whole Debian takes minutes to come up, the more the more machines share the processors.
+        others: Vec::new(),
         more: "[limits]\nphone_home_deadline = \"60m\"".to_owned(),
     };
     Ok(CoordinatorProcess::start(&options, network, dir).await?)

@@ -158,6 +158,7 @@ const TESTS: &[Test] = tests! {
     "d" uefi_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
     "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
     "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;
+    "f" uefi_another_coordinator_takes_over_in_mid_write full interrupted::coordinator_taken_over;
     "f" coordinator_killed_in_mid_write_and_the_install_completes full interrupted::coordinator_killed;
     "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
     "g" disk_names_that_change_move_no_begun_write full interrupted::disk_names_change;

@@ -70,6 +70,7 @@ impl Scene {
             images: artefacts.image.path.parent().context("the image is in no directory")?.to_owned(),
             dhcp: DhcpMode::Full,
             kernel_args: landfall_lab::KERNEL_ARGS.to_owned(),
+            others: Vec::new(),
             more: String::new(),
         })
     }

@@ -54,7 +54,9 @@ impl DhcpV6Service {
         let (mut addresses, mut adverts) = (None, None);
         if dhcp.mode == DhcpMode::Full {
             let link = Link { own, prefix_length: dhcp.prefix_length };
-            refuse_other_servers(&interface).await?;
+            if !config.takes_over {
+                refuse_other_servers(&interface).await?;
+            }
             let coordinator = config.coordinator_url.clone();
             addresses = Some(Addresses { link, lease: dhcp.lease.get(), dns: dhcp.dns_v6(), coordinator });
             let advert = Advert::Managed { prefix: link.prefix(), length: link.prefix_length };

@@ -1,0 +1,156 @@
+//! A PostgreSQL server for tests: Debian's programs, a new directory, a Unix socket, and every write flushed as in earnest.
+//!
+//! A shell holds the server, and has this process at the other end of its standard input: whatever ends this process, the shell
+//! reads the end of the file, kills the server and removes its directory.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where Debian has the programs of each version.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+/// For each step of a start; a busy machine takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Starts the server `$2…` of the directory `$1` again and again, as often as a line is read.
+const KEEPER: &str = r#"dir=$1; shift
+while read -r _; do "$@" >>"$dir/log" 2>&1 & done
+kill -QUIT $!; wait; rm -rf "$dir""#;
+
+/// A server, until dropped.
+pub struct Server {
+    dir: PathBuf,
+    programs: PathBuf,
+    keeper: Option<(Child, ChildStdin)>,
+    databases: AtomicU32,
+    port: u16,
+}
+
+impl Server {
+    /// A server with these settings besides.
+    pub fn start(settings: &[&str]) -> Self {
+        Self::prepared(settings, 5432, &[])
+    }
+
+    /// The same at another port, with these files in its data directory.
+    pub fn prepared(settings: &[&str], port: u16, files: &[(&str, String)]) -> Self {
+        let programs = programs();
+        let dir = tempfile::Builder::new().prefix("landfall-postgres-").tempdir().unwrap().keep();
+        give(&dir);
+        let initdb = ["--no-sync", "--auth=trust", "--username=landfall", "--encoding=UTF8", "--locale=C"];
+        let initdb = as_server(&programs.join("initdb")).args(initdb).arg("-D").arg(dir.join("data")).output().unwrap();
+        assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
+        for (name, text) in files {
+            let path = dir.join("data").join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            give(&path);
+        }
+        let mut server = as_server(&programs.join("postgres"));
+        server.arg("-D").arg(dir.join("data")).args(["-c", "listen_addresses=", "-c", "unix_socket_directories=.."]);
+        server.arg("-p").arg(port.to_string()).args(settings.iter().flat_map(|setting| ["-c", setting]));
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&dir).arg(server.get_program()).args(server.get_args());
+        // In a group of its own, so that it outlives whatever kills this process's.
+        keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = keeper.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut server = Self { dir, programs, keeper: Some((child, input)), databases: AtomicU32::new(0), port };
+        server.start_again();
+        server
+    }
+
+    /// After [`Self::crash`].
+    pub fn start_again(&mut self) {
+        use std::io::Write as _;
+        self.keeper.as_mut().unwrap().1.write_all(b"start\n").unwrap();
+        let begun = Instant::now();
+        let port = self.port.to_string();
+        let ready =
+            || Command::new(self.programs.join("pg_isready")).args(["-qp", &port, "-h"]).arg(&self.dir).status();
+        while !ready().unwrap().success() {
+            let log = || std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "PostgreSQL did not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn crash(&self) {
+        let mut stop = as_server(&self.programs.join("pg_ctl"));
+        let stopped = stop.args(["stop", "-m", "immediate", "-D"]).arg(self.dir.join("data")).output().unwrap();
+        assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+    }
+
+    /// A new database, empty; its name is `test0`, and one more for each that follows. Answers its URL.
+    pub fn create(&self) -> String {
+        let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        format!("postgresql://landfall@/{name}?host={}&port={}", self.dir.display(), self.port)
+    }
+
+    /// Its directory, which goes with it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What a statement answers, as text.
+    pub fn sql(&self, database: &str, statement: &str) -> String {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args([
+            "-p",
+            &self.port.to_string(),
+            "-XAtqU",
+            "landfall",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            database,
+            "-c",
+            statement,
+            "-h",
+        ])
+        .arg(&self.dir);
+        let answer = psql.output().unwrap();
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+        String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((mut keeper, input)) = self.keeper.take() {
+            drop(input);
+            let _gone = keeper.wait();
+        }
+    }
+}
+
+/// Makes the server's user the owner.
+fn give(path: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        let user = nix::unistd::User::from_name("postgres").unwrap().expect("Debian's package makes this user");
+        nix::unistd::chown(path, Some(user.uid), Some(user.gid)).unwrap();
+    }
+}
+
+/// The newest version that is installed.
+fn programs() -> PathBuf {
+    let versions = std::fs::read_dir(PROGRAMS).into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let newest = versions.filter(|bin| bin.join("initdb").exists()).max();
+    newest.unwrap_or_else(|| {
+        panic!("there is no PostgreSQL in {PROGRAMS}: run scripts/setup, or apt-get install postgresql")
+    })
+}
+
+/// A program of the server, which root may not run.
+fn as_server(program: &Path) -> Command {
+    if !nix::unistd::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
