@@ -15,9 +15,8 @@ impl Steps {
         let name = state.machine.metadata.name.clone();
         let mut driven = Driven { state, opened: None, deleted: None };
         let mut refusal = None;
-        let promises =
-            |effect: &Effect| matches!(effect, Effect::Assign { .. } | Effect::Send(Tell::LeaseRenewal { .. }));
-        if effects.iter().any(promises) && !self.fleet.may_promise() {
+        let may_promise = self.fleet.may_promise();
+        if !may_promise && effects.iter().any(|effect| matches!(effect, Effect::Assign { .. })) {
             let unsure = "the database has not confirmed for some seconds that it is this coordinator's";
             return Err(Problem::new(ErrorCode::StoreUnavailable, unsure).into());
         }
@@ -28,6 +27,8 @@ impl Steps {
                 Effect::Alarm { reason, message } => self.alarms.alarm(&name, reason, message).await?,
                 Effect::Fence { epoch, reason } => live.send(ToAgent::Fenced { epoch: epoch.get(), reason }),
                 Effect::Open(epoch) => driven.opened = Some((epoch.get(), live.open())),
+                // The next heartbeat that finds it sure renews the lease.
+                Effect::Send(Tell::LeaseRenewal { .. }) if !may_promise => {}
                 Effect::Send(tell) => live.send(message_of(tell)),
                 Effect::Assign { of, starts } => {
                     if let Some(ended) = self.assign(live, &driven.state, of, starts).await? {

@@ -1,4 +1,5 @@
-//! A store in memory that refuses writes when a test says so, as one on a full disk does.
+//! A store in memory that refuses writes when a test says so, as one on a full disk does, or may have been taken by another
+//! coordinator.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,6 +19,7 @@ pub(super) struct Faulty {
     refuses: Mutex<Option<Refuses>>,
     creates: Mutex<Option<Creates>>,
     contends: Mutex<Option<Refuses>>,
+    unconfirmed: Mutex<Duration>,
 }
 
 impl Faulty {
@@ -33,6 +35,11 @@ impl Faulty {
     /// From now on another writer comes just before each update of a document of which this is so.
     pub(super) fn contend(&self, which: impl Fn(&Document) -> bool + Send + 'static) {
         *self.contends.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
+    }
+
+    /// From now on nothing has confirmed for so long that the store is this coordinator's.
+    pub(super) fn leave_unconfirmed(&self, duration: Duration) {
+        *self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner) = duration;
     }
 
     /// Everything is written again.
@@ -106,6 +113,9 @@ impl DocumentStore for Faulty {
     }
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.memory.watch(kind, from_revision)
+    }
+    fn unconfirmed(&self) -> Duration {
+        *self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@ mod confirm;
 mod console;
 mod control;
 mod discovered;
+mod doubt;
 mod failures;
 mod faulty;
 mod fleet;

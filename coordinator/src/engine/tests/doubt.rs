@@ -1,0 +1,70 @@
+//! A coordinator whose store may be another one's by now promises nothing, and lets its agents go.
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::faulty::faulty_world;
+use super::fleet::{Computer, Session};
+use super::*;
+
+/// For so long a coordinator may go on; one moment more and it may not.
+const SURE: Duration = Duration::from_millis(3999);
+const UNSURE: Duration = Duration::from_secs(4);
+
+async fn renewed(world: &World, session: &mut Session) -> bool {
+    world.later(10);
+    world.engine.sessions().heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
+    session.received().iter().any(|received| matches!(received, ToAgent::LeaseRenewal { .. }))
+}
+
+#[tokio::test]
+async fn no_lease_is_renewed_in_doubt() {
+    let (faulty, world) = faulty_world().await;
+    let (_computer, _name, run, mut session) = Computer::begins(&world).await;
+    session.assigned().unwrap();
+    session.report(&world, run, (0, 1), EventBody::Started).await;
+    for (unconfirmed, expected) in [(SURE, true), (UNSURE, false), (Duration::MAX, false), (Duration::ZERO, true)] {
+        faulty.leave_unconfirmed(unconfirmed);
+        assert_eq!(renewed(&world, &mut session).await, expected, "{unconfirmed:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_assigned_in_doubt() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.provision(&world, false).await.unwrap();
+    faulty.leave_unconfirmed(UNSURE);
+    let hello = computer.hello();
+    let uid = computer.machine(&world).await.metadata.uid.unwrap();
+    let refused = world.open(uid, hello).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::StoreUnavailable, "{}", refused.problem);
+    faulty.leave_unconfirmed(SURE);
+    assert!(computer.netboot(&world).await.unwrap().assigned().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_are_let_go_in_long_doubt() {
+    let (faulty, world) = faulty_world().await;
+    let (computer, _name, _run, mut session) = Computer::begins(&world).await;
+    session.assigned().unwrap();
+    let (stop, engine) = (CancellationToken::new(), world.engine.clone());
+    let looks = tokio::spawn({
+        let stop = stop.clone();
+        async move { engine.sessions().let_go_in_doubt(stop).await }
+    });
+    // A database that restarts disturbs no agent.
+    faulty.leave_unconfirmed(Duration::from_secs(10));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(session.opened.to_agent.try_recv().is_err_and(|e| e == mpsc::error::TryRecvError::Empty));
+    faulty.leave_unconfirmed(Duration::from_secs(11));
+    assert!(session.opened.to_agent.recv().await.is_none(), "its stream ends");
+    // Once it is sure again it takes them back, and keeps them.
+    faulty.leave_unconfirmed(Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut back = computer.connect(&world, computer.hello()).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(back.opened.to_agent.try_recv() != Err(mpsc::error::TryRecvError::Disconnected));
+    stop.cancel();
+    looks.await.unwrap();
+}
