@@ -464,6 +464,20 @@ impl Config {
         Ok(options.map(|options| options.named(&self.tls_url())))
     }
 
+    /// How the PostgreSQL database is opened to copy a store into it or from it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`]: none is stated, or a file is not usable.
+    pub fn store_to_migrate(&self) -> Result<PostgresOptions, ConfigError> {
+        let options = self.store.options(&self.data_dir).map_err(of_store)?;
+        let missing = || ConfigError::Invalid {
+            key: "store.url",
+            what: "is missing".to_owned(),
+            hint: "write the PostgreSQL database that the store is copied into, or from",
+        };
+        options.map(|options| options.named("landfall-coordinator migrate-store")).ok_or_else(missing)
+    }
+
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.
     pub fn tls_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.advertise, self.tls.listen.port()))

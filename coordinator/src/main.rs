@@ -13,6 +13,7 @@ use landfall_boot::arch::Arch;
 use landfall_boot::http::script::AgentBoot;
 use landfall_coordinator::pki::{ca_pin, issue_operator};
 use landfall_coordinator::{backup, config::Config, doctor, tools_layer};
+use landfall_store::MIGRATED;
 
 use logging::LogFormat;
 
@@ -85,6 +86,12 @@ enum Command {
         #[arg(long)]
         output: PathBuf,
     },
+    /// Copies the whole store of a coordinator that does not run from SQLite into PostgreSQL, or back, and compares every row.
+    MigrateStore {
+        /// Where to.
+        #[arg(long)]
+        to: Engine,
+    },
     /// Puts a backup into the data directory of a coordinator that does not run.
     Restore {
         /// The backup.
@@ -94,6 +101,14 @@ enum Command {
         #[arg(long)]
         replace: bool,
     },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// The database of [store] url, which must be empty. The SQLite file is renamed then.
+    Postgresql,
+    /// The data directory, which must have none. What is in PostgreSQL stays there.
+    Sqlite,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -146,6 +161,24 @@ fn main() -> Result<ExitCode> {
             let taken = runtime()?.block_on(backup::take(&config, &output))?;
             let whose = if taken.online { "the running coordinator" } else { "a coordinator that does not run" };
             println!("{}: {} files of {whose}, {}", output.display(), taken.manifest.files.len(), taken.manifest.time);
+        }
+        Command::MigrateStore { to } => {
+            let config = logged(&common)?;
+            let options = config.store_to_migrate()?;
+            let copied = runtime()?.block_on(async {
+                match to {
+                    Engine::Postgresql => landfall_store::to_postgres(&config.data_dir, options).await,
+                    Engine::Sqlite => landfall_store::to_sqlite(&config.data_dir, options).await,
+                }
+            })?;
+            for (table, rows) in copied {
+                println!("{table}: {rows} rows, the same in both");
+            }
+            let next = match to {
+                Engine::Postgresql => format!("{MIGRATED} is the store as it was; remove it when you need it no more"),
+                Engine::Sqlite => "remove [store] and others from the configuration before you start it".to_owned(),
+            };
+            println!("{next}");
         }
         Command::Restore { from, replace } => {
             let config = logged(&common)?;

@@ -55,13 +55,20 @@ impl StoreConfig {
 
     /// See [`super::Config::postgres`].
     pub(super) fn postgres(&self, data_dir: &Path) -> Result<Option<PostgresOptions>, Fault> {
+        let sqlite = data_dir.join(DATABASE);
+        if self.url.is_some() && sqlite.exists() {
+            let what = format!("is stated, and {} is there, whose machines would be forgotten", sqlite.display());
+            let hint =
+                "run landfall-coordinator migrate-store --to postgresql, leave [store] out, or move that database away";
+            return Err(Fault { key: "store.url", what, hint });
+        }
+        self.options(data_dir)
+    }
+
+    /// See [`super::Config::store_to_migrate`].
+    pub(super) fn options(&self, data_dir: &Path) -> Result<Option<PostgresOptions>, Fault> {
         let invalid = |key, what: String, hint| Fault { key, what, hint };
         let Some(url) = &self.url else { return Ok(None) };
-        let sqlite = data_dir.join(DATABASE);
-        if sqlite.exists() {
-            let what = format!("is stated, and {} is there, whose machines would be forgotten", sqlite.display());
-            return Err(invalid("store.url", what, "leave [store] out, or move that database away"));
-        }
         let of_file = |key| move |error: landfall_store::PostgresError| invalid(key, error.to_string(), "correct it");
         let mut options = PostgresOptions::new(url, data_dir).map_err(of_file("store.url"))?;
         if let Some(path) = &self.password_file {

@@ -18,6 +18,9 @@ mod journal;
 mod json;
 mod limits;
 mod memory;
+mod migrate;
+#[cfg(test)]
+mod migrate_tests;
 mod open_error;
 mod overlay;
 mod postgres;
@@ -34,6 +37,7 @@ pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
+pub use migrate::{MIGRATED, MigrateError, Migrated, to_postgres, to_sqlite};
 pub use open_error::OpenError;
 pub use postgres::{PostgresError, PostgresOptions, PostgresStore};
 pub use seal::KEY_FILE;

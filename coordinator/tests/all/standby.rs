@@ -122,3 +122,29 @@ async fn an_install_goes_on_at_the_other_coordinator() {
     assert_eq!(machine["status"]["workflow"], agent.name.as_str(), "{machine:#}");
     drop(a);
 }
+
+#[test]
+fn a_store_moves_to_postgresql_and_back() {
+    let (server, site) = (Server::start(&[]), Site::new());
+    let coordinator = start(&site, " ready ");
+    site.api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
+    coordinator.kill();
+    let config = std::fs::read_to_string(site.config()).unwrap();
+    std::fs::write(site.config(), format!("{config}[store]\nurl = \"{}\"\n", server.create())).unwrap();
+    let path = site.config();
+    let landfall = |words: &[&str]| run(&[words, &["--config", path.to_str().unwrap()]].concat());
+    let (is_well, said) = landfall(&["run"]);
+    assert!(!is_well && said.contains("migrate-store --to postgresql"), "{said}");
+    let (is_well, said) = landfall(&["migrate-store", "--to", "postgresql"]);
+    assert!(is_well && said.contains("documents: 1 rows, the same in both"), "{said}");
+    let coordinator = start(&site, " ready ");
+    site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
+    coordinator.kill();
+    let (is_well, said) = landfall(&["migrate-store", "--to", "sqlite"]);
+    assert!(is_well && said.contains("documents: 2 rows, the same in both"), "{said}");
+    std::fs::write(site.config(), config).unwrap();
+    let _coordinator = start(&site, " ready ");
+    for name in ["m1", "m2"] {
+        assert_eq!(site.api("GET", &format!("/machines/{name}"), &Value::Null)["metadata"]["name"], name);
+    }
+}

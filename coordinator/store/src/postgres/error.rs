@@ -73,8 +73,16 @@ pub enum PostgresError {
     #[error("the database is another one than at the start, or an older state of it; restart the coordinator")]
     Another,
     /// Another coordinator has it.
-    #[error("{by} has this database; stop it first")]
+    #[error("{by} has this database")]
     InUse { by: String },
+    /// Another coordinator had it in between, or has it now.
+    #[error("another coordinator has taken this one's place in the database")]
+    Overtaken,
+    /// Nothing shows whether the coordinator that has it works.
+    #[error(
+        "the server does not show whether {by} works; use the same PostgreSQL role on every host, and set track_activities to on"
+    )]
+    Unwatched { by: String },
     /// The key of the secrets is not usable.
     #[error(transparent)]
     Key(#[from] OpenError),

@@ -5,6 +5,7 @@
 //! without gaps, and seen in one order by everybody.
 
 mod access;
+mod alone;
 mod appends;
 mod batch;
 mod checks;
@@ -40,9 +41,10 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use tokio::sync::Notify;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
 
+pub(crate) use alone::Alone;
 pub use error::PostgresError;
 pub use options::PostgresOptions;
 
@@ -59,6 +61,7 @@ use job::Job;
 use load::{as_stored, number};
 use reader::Reader;
 use session::Session;
+use turn::Turn;
 use writer::Writer;
 
 /// The whole store in one PostgreSQL database.
@@ -83,7 +86,7 @@ impl PostgresStore {
         let client = link.checked(Arc::clone(&hints)).await?;
         // Before the tables of the one that has it change.
         if link.options().is_exclusive {
-            turn::take(&client, None).await?;
+            turn::take(&client, &[]).await?;
         }
         Self::of(link, client, hints).await
     }
@@ -101,12 +104,13 @@ impl PostgresStore {
     }
 
     async fn of(link: Link, mut client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
-        let reader = Reader::new(link.clone());
         let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;
+        let turn = if link.options().is_exclusive { Some(Turn::begin(&client).await?) } else { None };
+        let reader = Reader::new(link.clone(), turn.as_ref().map(|turn| turn.id));
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
-        let writer = Writer::start(link, id, reader.clone(), table.clone(), &loaded.unreadable, session);
+        let writer = Writer::start((link, id, turn), reader.clone(), table.clone(), &loaded.unreadable, session);
         Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
     }
 
@@ -210,7 +214,8 @@ impl EventLog for PostgresStore {
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
         // The first waits for a store that appends to it; the second then sees what was appended.
         let (run, events) = ("DELETE FROM runs WHERE workflow = $1", "DELETE FROM events WHERE workflow = $1");
-        self.reader.second_count((run, &[&workflow_uid]), (events, &[&workflow_uid])).await
+        let both: [(&str, &[&(dyn ToSql + Sync)]); 2] = [(run, &[&workflow_uid]), (events, &[&workflow_uid])];
+        self.reader.written(&both).await.map(|(count, _)| count)
     }
 
     async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
@@ -242,7 +247,7 @@ impl SecretStore for PostgresStore {
 
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let take = "DELETE FROM secrets WHERE name = $1 RETURNING value, expires > $2";
-        let rows = self.reader.rows(take, &[&name, &now.as_millisecond()]).await?;
+        let rows = self.reader.taken(take, &[&name, &now.as_millisecond()]).await?;
         self.sealer.unseal_found(name, rows.first().filter(|row| row.get(1)).map(|row| row.get(0)))
     }
 

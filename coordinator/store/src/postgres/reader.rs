@@ -6,6 +6,7 @@ use deadpool_postgres::ClientWrapper;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
 
 use super::connect::{ANSWER, Link};
 use super::error::PostgresError;
@@ -21,15 +22,17 @@ pub(super) struct Reader(Arc<Pool>);
 
 struct Pool {
     link: Link,
+    /// The turn of the store that has the database alone; `None` where it shares it.
+    turn: Option<Uuid>,
     places: Semaphore,
     /// Connections that are not at work.
     idle: Mutex<Vec<ClientWrapper>>,
 }
 
 impl Reader {
-    /// Connects when there is something to read.
-    pub(super) fn new(link: Link) -> Self {
-        Self(Arc::new(Pool { link, places: Semaphore::new(READERS), idle: Mutex::default() }))
+    /// Connects when there is something to read. What it writes counts only while that turn lasts, if there is one.
+    pub(super) fn new(link: Link, turn: Option<Uuid>) -> Self {
+        Self(Arc::new(Pool { link, turn, places: Semaphore::new(READERS), idle: Mutex::default() }))
     }
 
     /// Closes every connection that is not at work: a server that was lost may leave them open, and never answer on them.
@@ -59,23 +62,34 @@ impl Reader {
 
     /// How many rows a statement has changed.
     pub(super) async fn count(&self, statement: &str, params: Params<'_>) -> Result<u64, StoreError> {
-        self.limited(async |client| {
-            let statement = client.prepare_cached(statement).await?;
-            Ok(client.execute(&statement, params).await?)
-        })
-        .await
+        self.written(&[(statement, params)]).await.map(|(count, _)| count)
     }
 
-    /// How many rows the second of two statements has changed, in one transaction.
-    pub(super) async fn second_count(
-        &self, first: (&str, Params<'_>), second: (&str, Params<'_>),
-    ) -> Result<u64, StoreError> {
+    /// The rows that a statement has changed, as it answers them.
+    pub(super) async fn taken(&self, statement: &str, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.written(&[(statement, params)]).await.map(|(_, rows)| rows)
+    }
+
+    /// What the last of some statements has changed, in one transaction.
+    pub(super) async fn written(&self, statements: &[(&str, Params<'_>)]) -> Result<(u64, Vec<Row>), StoreError> {
         self.limited(async |client| {
             let transaction = client.transaction().await?;
-            transaction.execute(first.0, first.1).await?;
-            let count = transaction.execute(second.0, second.1).await?;
+            if let Some(turn) = self.0.turn {
+                // The next turn waits for this transaction, or this one sees it.
+                let held = transaction.prepare_cached("SELECT FROM turn WHERE id = $1 FOR SHARE").await?;
+                transaction.query_opt(&held, &[&turn]).await?.ok_or(PostgresError::Overtaken)?;
+            }
+            let (mut count, mut rows) = (0, Vec::new());
+            for (statement, params) in statements {
+                let statement = transaction.prepare_cached(statement).await?;
+                if statement.columns().is_empty() {
+                    count = transaction.execute(&statement, params).await?;
+                } else {
+                    rows = transaction.query(&statement, params).await?;
+                }
+            }
             transaction.commit().await?;
-            Ok(count)
+            Ok((count, rows))
         })
         .await
     }

@@ -13,7 +13,8 @@ use crate::seal::Sealer;
 ///
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
 /// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow: its row's lock
-/// puts the events of one workflow in order, and counting them is no scan. Times are in ms since 1970, as in SQLite.
+/// puts the events of one workflow in order, and counting them is no scan. `turn` has what the store that has the database alone calls its
+/// turn, so that a write outside of its session is refused once another one's has begun. Times are in ms since 1970, as in SQLite.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE landfall (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -43,6 +44,9 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE audit (
         position bigint PRIMARY KEY, ring smallint NOT NULL, is_intent boolean NOT NULL, json text NOT NULL);
     CREATE INDEX audit_of ON audit (ring, position);
+", "
+    CREATE TABLE turn (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid());
+    INSERT INTO turn DEFAULT VALUES;
 "];
 
 /// The schema that this version writes; it reads every older one.

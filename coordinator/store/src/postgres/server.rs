@@ -1,5 +1,6 @@
 //! Databases for the tests of this store.
 
+use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +14,11 @@ static SHARED: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
 /// A new database on the server that this process shares.
 pub(crate) fn database() -> PostgresOptions {
     SHARED.database()
+}
+
+/// The same whose key is in this directory.
+pub(crate) fn database_of(key_dir: &Path) -> PostgresOptions {
+    PostgresOptions::new(&SHARED.create(), key_dir).unwrap()
 }
 
 /// A server's databases, as a store opens them.

@@ -9,27 +9,25 @@ use uuid::Uuid;
 use super::connect::{Link, within};
 use super::error::PostgresError;
 use super::statements::Statements;
-use super::turn::Backend;
-use super::{checks, schema, turn};
+use super::turn::Turn;
+use super::{checks, schema};
 
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) statements: Statements,
-    /// What the server calls this session.
-    pub(super) backend: Backend,
     /// Woken when another coordinator says that it wrote.
     pub(super) hints: Arc<Notify>,
 }
 
 impl Session {
-    /// Of a connection to a database that is open already, as `id`; `before` was its session until now.
-    pub(super) async fn again(link: &Link, id: Uuid, before: &Backend) -> Result<Self, PostgresError> {
+    /// Of a connection to a database that is open already, as `id`. Where it is to be alone, this goes on with its turn.
+    pub(super) async fn again(link: &Link, id: Uuid, turn: Option<&mut Turn>) -> Result<Self, PostgresError> {
         let hints = Arc::<Notify>::default();
         let client = link.connect(hints.clone()).await?;
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
-            if link.options().is_exclusive {
-                turn::take(&client, Some(before)).await?;
+            if let Some(turn) = turn {
+                turn.resume(&client).await?;
             }
             schema::check(&client, id).await?;
             Self::begin(client, hints).await
@@ -41,7 +39,6 @@ impl Session {
     pub(super) async fn begin(client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
         client.batch_execute("LISTEN landfall").await?;
         let statements = Statements::prepare(&client).await?;
-        let backend = Backend::of(&client).await?;
-        Ok(Self { client, statements, backend, hints })
+        Ok(Self { client, statements, hints })
     }
 }

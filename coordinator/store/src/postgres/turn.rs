@@ -1,8 +1,8 @@
 //! Of several stores on one database, each of which is to have it alone, one has it and the others wait for their turn.
 //!
-//! PostgreSQL keeps the order: the store that has the database holds a lock for as long as its session lasts, and writes in that
-//! session alone. So one that has lost it writes nothing more, whatever its clock says. The session of a process that died ends at once.
-//! One that hangs, or that the network has cut off, falls silent, and one that waits ends its session.
+//! PostgreSQL keeps the order: the store that has the database holds a lock for as long as its session lasts. It writes in that session,
+//! or under a lock of the row that names its turn. So one that has lost it writes nothing more, whatever its clock says. The session of a
+//! process that died ends at once. One that hangs, or that the network has cut off, falls silent, and one that waits ends its session.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,12 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
+use uuid::Uuid;
 
-use super::connect::{Link, within};
+use super::connect::{ANSWER, Link, within};
 use super::error::PostgresError;
 use super::schema;
+use crate::CONFIRMED_WITHIN;
 
 /// The lock. PostgreSQL's locks have numbers and no names; this one has no meaning.
 const HELD: i64 = 0x6c66_3f08_c2e5_19d4;
@@ -57,16 +59,16 @@ struct Holder {
     backend: Backend,
     /// What its coordinator is called.
     name: String,
-    /// How long it has asked nothing; zero where the server is at work for it, or does not say.
-    silent: Duration,
+    /// How long it has asked nothing; zero where the server is at work for it. `None`: the server does not say.
+    silent: Option<Duration>,
 }
 
-/// Takes the database for the session of this connection. `before`: a session that this store had, which the server may not know to be
-/// lost: it is ended.
+/// Takes the database for the session of this connection. `own`: sessions that this store had, of which the server may not know that they
+/// are lost: they are ended.
 ///
 /// # Errors
 /// [`PostgresError::InUse`].
-pub(super) async fn take(client: &Client, before: Option<&Backend>) -> Result<(), PostgresError> {
+pub(super) async fn take(client: &Client, own: &[Backend]) -> Result<(), PostgresError> {
     loop {
         if client.query_one("SELECT pg_try_advisory_lock($1)", &[&HELD]).await?.get(0) {
             return Ok(());
@@ -75,7 +77,7 @@ pub(super) async fn take(client: &Client, before: Option<&Backend>) -> Result<()
             // It has just ended.
             None => {}
             // It waits for the lock at once, so that none of those who look from time to time comes before it.
-            Some(holder) if Some(&holder.backend) == before => {
+            Some(holder) if own.contains(&holder.backend) => {
                 holder.backend.end(client).await?;
                 client.execute("SELECT pg_advisory_lock($1)", &[&HELD]).await?;
                 return Ok(());
@@ -86,20 +88,50 @@ pub(super) async fn take(client: &Client, before: Option<&Backend>) -> Result<()
 }
 
 async fn holder(client: &Client) -> Result<Option<Holder>, PostgresError> {
-    // A number of 64 bits is two of 32 in this view. A server that waits for its client to read is not at work.
+    // A number of 64 bits is two of 32 in this view. One whose client stopped in the middle of a message, or of an answer, is at work
+    // for ever: it gets as long as an answer may take besides.
     let select = "SELECT pid, backend_start::text, application_name,
-            CASE WHEN state = 'idle' OR wait_event = 'ClientWrite'
-                THEN extract(epoch FROM clock_timestamp() - state_change)::float8 END
+            CASE WHEN state = 'disabled' THEN NULL WHEN state LIKE 'idle%'
+                THEN extract(epoch FROM clock_timestamp() - state_change)::float8
+            WHEN wait_event IN ('ClientRead', 'ClientWrite')
+                THEN extract(epoch FROM clock_timestamp() - state_change)::float8 - $2
+            WHEN state IS NOT NULL THEN 0 END
         FROM pg_locks JOIN pg_stat_activity USING (pid)
         WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pg_locks.database =
                 (SELECT oid FROM pg_database WHERE datname = current_database())
             AND (classid::bigint << 32) + objid::bigint = $1";
-    let found = client.query_opt(select, &[&HELD]).await?;
+    let found = client.query_opt(select, &[&HELD, &ANSWER.as_secs_f64()]).await?;
     Ok(found.map(|row| Holder {
         backend: Backend { pid: row.get(0), begun: row.get::<_, Option<_>>(1).unwrap_or_default() },
         name: row.get(2),
-        silent: Duration::try_from_secs_f64(row.get::<_, Option<f64>>(3).unwrap_or_default()).unwrap_or_default(),
+        silent: row.get::<_, Option<f64>>(3).map(|silent| Duration::try_from_secs_f64(silent).unwrap_or_default()),
     }))
+}
+
+/// From when a store has taken the database until another one does.
+pub(super) struct Turn {
+    pub(super) id: Uuid,
+    /// What the server calls the sessions that it had: it may not know that they are lost.
+    sessions: Vec<Backend>,
+}
+
+impl Turn {
+    /// That of a session that has taken the database.
+    pub(super) async fn begin(client: &Client) -> Result<Self, PostgresError> {
+        let id = client.query_one("UPDATE turn SET id = gen_random_uuid() RETURNING id", &[]).await?.get(0);
+        Ok(Self { id, sessions: vec![Backend::of(client).await?] })
+    }
+
+    /// Takes the database again, for another session.
+    ///
+    /// # Errors
+    /// [`PostgresError::InUse`], [`PostgresError::Overtaken`]: this turn is over.
+    pub(super) async fn resume(&mut self, client: &Client) -> Result<(), PostgresError> {
+        take(client, &self.sessions).await?;
+        self.sessions.push(Backend::of(client).await?);
+        let now: Uuid = client.query_one("SELECT id FROM turn", &[]).await?.get(0);
+        if now == self.id { Ok(()) } else { Err(PostgresError::Overtaken) }
+    }
 }
 
 /// Waits until the database is free, and takes it. `has_it` hears the name of each coordinator that has it meanwhile.
@@ -112,7 +144,8 @@ pub(super) async fn wait(link: &Link, mut has_it: impl FnMut(&str)) -> Result<(C
         let hints = Arc::<Notify>::default();
         let error = match link.checked(hints.clone()).await {
             Ok(client) => {
-                let from = if lost.is_some() { Instant::now() + PRECEDENCE } else { Instant::now() };
+                let yields = lost.is_some() || within(has_just_started(&client)).await.unwrap_or(true);
+                let from = if yields { Instant::now() + PRECEDENCE } else { Instant::now() };
                 match in_turn(&client, link, from, &mut has_it).await {
                     Ok(()) => return Ok((client, hints)),
                     Err(error) => error,
@@ -134,6 +167,13 @@ pub(super) async fn wait(link: &Link, mut has_it: impl FnMut(&str)) -> Result<(C
     }
 }
 
+/// Whether the server started so shortly ago that a coordinator it had before may not have come back yet; never one that has no tables.
+async fn has_just_started(client: &Client) -> Result<bool, PostgresError> {
+    let young = "SELECT clock_timestamp() - pg_postmaster_start_time() < make_interval(secs => $1)
+        AND to_regclass('landfall') IS NOT NULL";
+    Ok(client.query_one(young, &[&PRECEDENCE.as_secs_f64()]).await?.get(0))
+}
+
 async fn in_turn(
     client: &Client, link: &Link, from: Instant, has_it: &mut impl FnMut(&str),
 ) -> Result<(), PostgresError> {
@@ -142,7 +182,7 @@ async fn in_turn(
     let mut name = None;
     loop {
         if Instant::now() >= from {
-            match within(take(client, None)).await {
+            match within(take(client, &[])).await {
                 Err(PostgresError::InUse { by }) => {
                     if name.as_ref() != Some(&by) {
                         has_it(&by);
@@ -153,7 +193,7 @@ async fn in_turn(
             }
         }
         if let Some(Holder { backend, name, silent }) = within(holder(client)).await?
-            && silent > SILENT
+            && silent.ok_or_else(|| PostgresError::Unwatched { by: name.clone() })? > SILENT
         {
             tracing::warn!(
                 coordinator = name,
@@ -167,21 +207,28 @@ async fn in_turn(
 }
 
 /// How sure a store is that it has the database.
-#[derive(Default)]
 pub(super) struct Tenure {
-    confirmed: Mutex<Option<Duration>>,
+    confirmed: Mutex<Duration>,
+    /// Its session is lost, and there is no other yet.
+    lost: AtomicBool,
     taken: AtomicBool,
 }
 
 impl Tenure {
+    /// Of a session to which the server answered what was asked at `asked`, of [`since_boot`].
+    pub(super) fn new(asked: Duration) -> Self {
+        Self { confirmed: Mutex::new(asked), lost: AtomicBool::new(false), taken: AtomicBool::new(false) }
+    }
+
     /// The server answered in this store's session what was asked at `asked`, of [`since_boot`].
     pub(super) fn confirmed(&self, asked: Duration) {
-        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        self.lost.store(false, Ordering::Release);
     }
 
     /// The session is lost.
     pub(super) fn lost(&self) {
-        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.lost.store(true, Ordering::Release);
     }
 
     /// Another one has the database.
@@ -195,8 +242,13 @@ impl Tenure {
 
     /// See [`crate::DocumentStore::unconfirmed`].
     pub(super) fn unconfirmed(&self) -> Duration {
+        if self.is_taken() {
+            return Duration::MAX;
+        }
         let at = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        at.map_or(Duration::MAX, |at| since_boot().saturating_sub(at))
+        let age = since_boot().saturating_sub(at);
+        // Another may have the database at once, but this one need not be given up so soon.
+        if self.lost.load(Ordering::Acquire) { age.max(CONFIRMED_WITHIN) } else { age }
     }
 }
 

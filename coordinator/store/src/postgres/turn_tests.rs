@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use super::server::Databases as _;
 use super::tests::within;
 use super::*;
-use crate::conformance::machine;
+use crate::CONFIRMED_WITHIN;
+use crate::conformance::{event, machine};
 
 type Waiting = JoinHandle<Result<PostgresStore, PostgresError>>;
 
@@ -98,7 +99,7 @@ async fn the_next_has_all_that_the_first_acknowledged() {
     let a = active(&options, "a").await;
     assert!(a.unconfirmed() < Duration::from_secs(60));
     let refused = PostgresStore::open(options.clone().alone()).await.err().unwrap();
-    assert_eq!(refused.to_string(), "a has this database; stop it first");
+    assert_eq!(refused.to_string(), "a has this database");
     assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
     let (b, c) = (standby(&options, "b", "a").await, standby(&options, "c", "a").await);
     a.create(machine("m1")).await.unwrap();
@@ -154,11 +155,46 @@ async fn after_a_crash_of_the_server_the_first_has_precedence() {
     let a = active(&options, "a").await;
     let b = standby(&options, "b", "a").await;
     server.crash();
+    while a.create(machine("m0")).await.is_ok() {}
+    // Another could have the database by now, and none is in such a hurry.
+    let unconfirmed = a.unconfirmed();
+    assert!((CONFIRMED_WITHIN..Duration::from_secs(60)).contains(&unconfirmed), "{unconfirmed:?}");
     server.start_again();
     writes_again(&a, "m1").await;
     assert!(!b.is_finished());
     drop(a);
     assert!(is_there(&within(b).await.unwrap().unwrap(), "m1").await);
+}
+
+#[tokio::test]
+async fn one_whose_turn_is_over_writes_nothing_beside_its_session() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = active(&options, "a").await;
+    SecretStore::put(&a, "mine", b"1", Timestamp::MAX).await.unwrap();
+    let run = Uuid::new_v4();
+    EventLog::append(&a, vec![event(run, 1, 1)]).await.unwrap();
+    // As another one does that has ended this one's session, which does not know it yet.
+    server.sql("test0", "UPDATE turn SET id = gen_random_uuid()");
+    let refused = SecretStore::put(&a, "mine", b"2", Timestamp::MAX).await.unwrap_err();
+    assert!(std::error::Error::source(&refused).unwrap().to_string().contains("taken this one's place"), "{refused}");
+    SecretStore::consume(&a, "mine", Timestamp::MIN).await.unwrap_err();
+    a.forget(run).await.unwrap_err();
+    a.trim_history(Timestamp::MAX, 0).await.unwrap_err();
+    let counts = "SELECT (SELECT count(*) FROM events) || ' ' || (SELECT count(*) FROM secrets)";
+    assert_eq!(server.sql("test0", counts), "1 1");
+    // Once its session is lost, it finds that another one had a turn, although that one is gone.
+    server.sql("test0", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'a'");
+    assert_eq!(within(DocumentStore::ended(&a)).await, Ended::Taken);
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_watched_is_named() {
+    let server = Server::start(&["track_activities=off"]);
+    let options = server.database();
+    let _a = active(&options, "a").await;
+    let refused = within(PostgresStore::open_in_turn(options.clone().named("b"), |_| {})).await.err().unwrap();
+    assert!(matches!(&refused, PostgresError::Unwatched { by } if by == "a"), "{refused}");
 }
 
 #[tokio::test]

@@ -23,7 +23,8 @@ use super::job::Job;
 use super::load;
 use super::reader::Reader;
 use super::session::Session;
-use super::turn::{Backend, Tenure, since_boot};
+use super::turn::{Tenure, Turn, since_boot};
+use crate::CONFIRMED_WITHIN;
 use crate::StoreError;
 use crate::memory::Table;
 use crate::traits::{Ended, Unreadable};
@@ -54,13 +55,14 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(
-        link: Link, id: Uuid, reader: Reader, table: Arc<Table>, unreadable: &[Unreadable], session: Session,
+        (link, id, turn): (Link, Uuid, Option<Turn>), reader: Reader, table: Arc<Table>, unreadable: &[Unreadable],
+        session: Session,
     ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let tenure = Arc::<Tenure>::default();
-        tenure.confirmed(since_boot());
+        // It confirms nothing before its first answer, which comes at once.
+        let tenure = Arc::new(Tenure::new(since_boot().saturating_sub(CONFIRMED_WITHIN)));
         let (unread, hints) = (HashSet::new(), Hints::default());
-        let mut keeper = Keeper { link, id, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
+        let mut keeper = Keeper { link, id, turn, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
         keeper.take_names(unreadable);
         Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
     }
@@ -96,6 +98,8 @@ impl Drop for Writer {
 struct Keeper {
     link: Link,
     id: Uuid,
+    /// `None` of a store that shares the database.
+    turn: Option<Turn>,
     /// Its connections are of the server that was lost, if one was.
     reader: Reader,
     table: Arc<Table>,
@@ -107,12 +111,12 @@ struct Keeper {
 
 async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
     // The session is gone before another is sought: the server still holds for it what a store that is alone has locked.
+    // The session is gone before another is sought.
     loop {
-        let before = session.backend.clone();
         let Some(lost) = keeper.serve(session, &mut queue).await else { break };
         keeper.tenure.lost();
         keeper.reader.empty();
-        match keeper.connect_again(lost, &before, &mut queue).await {
+        match keeper.connect_again(lost, &mut queue).await {
             Some(another) => session = another,
             None => break,
         }
@@ -243,8 +247,15 @@ impl Keeper {
     }
 
     /// Connects again; refuses everything until then. `None` if the store is dropped, or another one has the database.
-    async fn connect_again(
-        &mut self, mut why: PostgresError, before: &Backend, queue: &mut mpsc::Receiver<Job>,
+    async fn connect_again(&mut self, why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
+        let mut turn = self.turn.take();
+        let session = self.resume(why, turn.as_mut(), queue).await;
+        self.turn = turn;
+        session
+    }
+
+    async fn resume(
+        &mut self, mut why: PostgresError, mut turn: Option<&mut Turn>, queue: &mut mpsc::Receiver<Job>,
     ) -> Option<Session> {
         let [mut pause, longest] = BACKOFF;
         let tenure = self.tenure.clone();
@@ -263,7 +274,7 @@ impl Keeper {
             let wait = pause;
             let connecting = async {
                 sleep(wait).await;
-                let mut session = Session::again(&self.link, self.id, before).await?;
+                let mut session = Session::again(&self.link, self.id, turn.as_deref_mut()).await?;
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
@@ -277,8 +288,8 @@ impl Keeper {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
                         }
-                        Err(PostgresError::InUse { by }) => {
-                            tracing::error!(by, "another coordinator has taken the database");
+                        Err(taken @ (PostgresError::InUse { .. } | PostgresError::Overtaken)) => {
+                            tracing::error!(error = %taken, "another coordinator has taken the database");
                             tenure.taken();
                             return None;
                         }

@@ -1,0 +1,146 @@
+//! A store that goes to PostgreSQL and back is the same, down to the numbers that come next.
+
+use std::fs;
+
+use jiff::Timestamp;
+use landfall_api::{AuditEntry, AuditOutcome, Kind};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::access::{GrantKind, GrantStore};
+use crate::audit::AuditLog;
+use crate::conformance::{event, machine, with_serial};
+use crate::postgres::server::database_of;
+use crate::postgres::{PostgresError, PostgresStore};
+use crate::sqlite::SqliteStore;
+use crate::{DATABASE, DocumentStore, EventLog, KEY_FILE, MIGRATED, MigrateError, SecretStore, to_postgres, to_sqlite};
+
+const RUNS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+
+fn entry(who: &str) -> AuditEntry {
+    AuditEntry {
+        position: 0,
+        time: Timestamp::UNIX_EPOCH,
+        who: who.into(),
+        from: String::new(),
+        action: "Approve".into(),
+        subject: String::new(),
+        outcome: AuditOutcome::Done,
+        code: String::new(),
+        detail: String::new(),
+    }
+}
+
+trait Whole: DocumentStore + EventLog + SecretStore + AuditLog + GrantStore {}
+impl<S: DocumentStore + EventLog + SecretStore + AuditLog + GrantStore> Whole for S {}
+
+/// Something of everything, with what JSON and SQL write in another way, and gaps at the ends of what is counted.
+async fn fill(store: &impl Whole) {
+    for n in 0..700 {
+        let created = store.create(machine(&format!("m{n}"))).await.unwrap();
+        if n % 7 == 0 {
+            store.update(with_serial(&created, "S'\\\"\n\u{1F6A2}é\u{7f}")).await.unwrap();
+        }
+    }
+    store.delete(Kind::Machine, "m3").await.unwrap();
+    for seq in 1..=300 {
+        EventLog::append(store, vec![event(RUNS[0], 1, seq), event(RUNS[1], 1, seq)]).await.unwrap();
+    }
+    store.forget(RUNS[1]).await.unwrap();
+    for (name, value) in [("binary", &[0, 1, 255, b'\\'][..]), ("empty", b"")] {
+        SecretStore::put(store, name, value, Timestamp::MAX).await.unwrap();
+    }
+    GrantStore::put(store, GrantKind::Token, "Zoë", r#"{"a":"\u00e9"}"#).await.unwrap();
+    GrantStore::put(store, GrantKind::RevokedOperator, "ann", "{}").await.unwrap();
+    AuditLog::append(store, entry("ann"), None).await.unwrap();
+    store.intend(entry("interrupted")).await.unwrap();
+    let last = store.intend(entry("withdrawn")).await.unwrap();
+    store.withdraw(last).await.unwrap();
+}
+
+/// All of it.
+async fn content(store: &impl Whole) -> Value {
+    store.reveal().await.unwrap();
+    let (machines, revision) = DocumentStore::list(store, Kind::Machine).await.unwrap();
+    let events = EventLog::list(store, RUNS[0], 0, usize::MAX >> 1).await.unwrap();
+    let runs = store.runs().await.unwrap();
+    let runs: Vec<_> = runs.iter().map(|run| (run.workflow_uid, run.events, run.newest)).collect();
+    let mut secrets = Vec::new();
+    for name in ["binary", "empty", "none"] {
+        secrets.push(SecretStore::get(store, name, Timestamp::MIN).await.unwrap());
+    }
+    let grants = [store.all(GrantKind::Token).await.unwrap(), store.all(GrantKind::RevokedOperator).await.unwrap()];
+    json!({
+        "machines": machines, "revision": revision, "events": events, "runs": runs, "secrets": secrets, "grants": grants,
+        "history": store.history(Kind::Machine, "m7", 100).await.unwrap(),
+        "gone": store.history(Kind::Machine, "m3", 100).await.unwrap(),
+        "audit": AuditLog::list(store, 0, 100).await.unwrap(),
+    })
+}
+
+/// The numbers that it gives out next.
+async fn next(store: &impl Whole) -> [u64; 3] {
+    let machine = store.create(machine("next")).await.unwrap();
+    let version = machine.metadata().resource_version;
+    let position = EventLog::append(store, vec![event(RUNS[1], 2, 1)]).await.unwrap()[0];
+    [version, position, AuditLog::append(store, entry("next"), None).await.unwrap()]
+}
+
+#[tokio::test]
+async fn a_store_is_the_same_there_and_back() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sqlite = SqliteStore::open(first.path()).unwrap();
+    fill(&sqlite).await;
+    drop(sqlite);
+    let options = database_of(first.path());
+    let copied = to_postgres(first.path(), options.clone()).await.unwrap();
+    assert_eq!(copied.iter().map(|(_, rows)| *rows).collect::<Vec<_>>(), [699, 801, 300, 2, 2, 2], "{copied:?}");
+    assert!(first.path().join(MIGRATED).exists() && !first.path().join(DATABASE).exists());
+
+    // What there was, by the file that was put aside.
+    fs::copy(first.path().join(MIGRATED), second.path().join(DATABASE)).unwrap();
+    fs::copy(first.path().join(KEY_FILE), second.path().join(KEY_FILE)).unwrap();
+    let before = SqliteStore::open(second.path()).unwrap();
+    let expected = content(&before).await;
+    let numbers = next(&before).await;
+    drop(before);
+
+    let store = PostgresStore::open(options.clone()).await.unwrap();
+    assert_eq!(content(&store).await, expected);
+    drop(store);
+    to_sqlite(first.path(), options.clone()).await.unwrap();
+    let back = SqliteStore::open(first.path()).unwrap();
+    assert_eq!(content(&back).await, expected);
+    assert_eq!(next(&back).await, numbers);
+    let store = PostgresStore::open(options).await.unwrap();
+    assert_eq!(next(&store).await, numbers);
+}
+
+#[tokio::test]
+async fn nothing_is_written_over_and_nothing_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = database_of(dir.path());
+    let missing = to_postgres(dir.path(), options.clone()).await.unwrap_err();
+    assert!(matches!(missing, MigrateError::Missing { .. }), "{missing}");
+    let sqlite = SqliteStore::open(dir.path()).unwrap();
+    sqlite.create(machine("m1")).await.unwrap();
+    assert!(matches!(to_postgres(dir.path(), options.clone()).await, Err(MigrateError::Sqlite(_))), "it is in use");
+    drop(sqlite);
+    let there = to_sqlite(dir.path(), options.clone()).await.unwrap_err();
+    assert!(matches!(there, MigrateError::Exists { .. }), "{there}");
+    let active = PostgresStore::open(options.clone().alone().named("a")).await.unwrap();
+    let refused = to_postgres(dir.path(), options.clone()).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Postgres(PostgresError::InUse { .. })), "{refused}");
+    active.create(machine("m2")).await.unwrap();
+    drop(active);
+    let full = loop {
+        match to_postgres(dir.path(), options.clone()).await.unwrap_err() {
+            // Until the server has noticed that the store is dropped.
+            MigrateError::Postgres(PostgresError::InUse { .. }) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(full, MigrateError::NotEmpty { table: "documents", rows: 1 }), "{full}");
+    let sqlite = SqliteStore::open(dir.path()).unwrap();
+    assert!(DocumentStore::get(&sqlite, Kind::Machine, "m1").await.unwrap().is_some());
+}
