@@ -14,6 +14,8 @@ use crate::installed;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// So often one coordinator may refuse while another cannot be reached.
+const MAX_REFUSALS: u32 = 10;
 
 /// The config file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,15 +71,27 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     let proxy = config.proxy.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("proxy: {e}")))?;
     let token = SecretText::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut refusals = 0;
     let url = 'up: loop {
+        let (mut refused, mut may_come) = (None, false);
         // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it
         // changes.
         let client = https_client(&pins, proxy.as_ref()).map_err(Error::Client)?;
         for url in std::iter::once(&config.url).chain(&config.other_urls) {
             match phone_home(&client, url, &token, &report()).await {
                 Ok(()) => break 'up url,
-                Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),
-                Err(e) => tracing::warn!("{}", e.problem),
+                Err(e) if !e.retryable => refused = Some(e.problem),
+                Err(e) => {
+                    tracing::warn!("{}", e.problem);
+                    may_come = true;
+                }
+            }
+        }
+        if let Some(problem) = refused {
+            refusals += 1;
+            // One that has lost its place may refuse what its successor, which cannot be reached now, would take.
+            if !may_come || refusals >= MAX_REFUSALS {
+                return Err(Error::Refused(problem));
             }
         }
         let wait = backoff.step();

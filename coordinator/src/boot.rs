@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use landfall_api::MacAddr;
 use uuid::Uuid;
 
 use landfall_boot::config::Config;
+use landfall_boot::dhcp::lease_file::LeaseFile;
 use landfall_boot::http::layer::Layer;
 use landfall_boot::policy::{
     BootPolicy, Decision, PolicyError, PublicFacts, Reservations, Service, SharedFile, Unserved,
@@ -40,6 +42,9 @@ impl BootPolicy for Coordinator {
     async fn decide(
         &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
+        if !self.is_active() {
+            return Err(PolicyError { mac, reason: "this coordinator has lost its store".to_owned() });
+        }
         let decided = self.engine.boot().boot_decision_from(mac, smbios_uuid, from).await;
         decided.map_err(|problem| PolicyError { mac, reason: problem.to_string() })
     }
@@ -60,9 +65,14 @@ impl BootPolicy for Coordinator {
         }
     }
 
+    fn is_active(&self) -> bool {
+        self.config.others.is_empty() || !self.engine.fleet().has_lost_store()
+    }
+
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
         self.config.store.url.as_ref()?;
-        Some(Arc::new(Shared(self.store.clone())))
+        let before = LeaseFile::own(&self.config.data_dir);
+        Some(Arc::new(Shared { store: self.store.clone(), before }))
     }
 
     fn unserved(&self, request: Unserved) {
@@ -80,16 +90,23 @@ impl BootPolicy for Coordinator {
 const LEASES: &str = "dhcp/leases";
 
 /// The store that this coordinator shares with others.
-struct Shared(Store);
+struct Shared {
+    store: Store,
+    /// The file that it had before it shared a store.
+    before: PathBuf,
+}
 
 #[async_trait]
 impl SharedFile for Shared {
     async fn read(&self) -> io::Result<Option<Vec<u8>>> {
-        self.0.secrets().get(LEASES, Timestamp::MIN).await.map_err(io::Error::other)
+        match self.store.secrets().get(LEASES, Timestamp::MIN).await.map_err(io::Error::other)? {
+            None if self.before.exists() => tokio::fs::read(&self.before).await.map(Some),
+            found => Ok(found),
+        }
     }
 
     async fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.0.secrets().put(LEASES, bytes, Timestamp::MAX).await.map_err(io::Error::other)
+        self.store.secrets().put(LEASES, bytes, Timestamp::MAX).await.map_err(io::Error::other)
     }
 }
 

@@ -15,6 +15,7 @@ use nix::fcntl::Flock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Signals that a coordinator heeds.
@@ -43,6 +44,9 @@ pub(crate) struct Opened {
     pub(crate) _held: Option<Flock<File>>,
 }
 
+/// What a standby answers by.
+type Served = JoinSet<std::io::Result<()>>;
+
 /// Opens the store, as soon as no other coordinator has it. `None`: a signal ended the wait.
 pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Option<Opened>> {
     let Some(options) = config.postgres()? else {
@@ -65,21 +69,23 @@ async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signal
         active.send_replace(by.to_owned());
     };
     let opening = Store::open_postgres(options, has_it);
-    let waiting = wait(config, seen.clone(), signals);
-    tokio::select! {
-        store = opening => {
-            notify::active();
-            Ok(Some((store?, !seen.borrow().is_empty())))
-        }
-        ended = waiting => ended.map(|()| None),
+    let mut served = JoinSet::new();
+    let outcome = tokio::select! {
+        store = opening => store.map(|store| Some((store, !seen.borrow().is_empty()))).map_err(Into::into),
+        ended = wait(config, seen.clone(), signals, &mut served) => ended.map(|()| None),
+    };
+    // At once: the active one listens at the same places.
+    served.shutdown().await;
+    if matches!(outcome, Ok(Some(_))) {
+        notify::active();
     }
+    outcome
 }
 
 /// Answers as a standby, once it is one, until a signal.
-async fn wait(config: &Config, mut seen: watch::Receiver<String>, signals: &mut Signals) -> Result<()> {
-    let stop = CancellationToken::new();
-    // What is served ends with this function.
-    let _stops = stop.clone().drop_guard();
+async fn wait(
+    config: &Config, mut seen: watch::Receiver<String>, signals: &mut Signals, served: &mut Served,
+) -> Result<()> {
     let mut beat = tokio::time::interval(notify::watchdog().unwrap_or(Duration::from_secs(3600)));
     let mut is_standby = false;
     loop {
@@ -93,7 +99,7 @@ async fn wait(config: &Config, mut seen: watch::Receiver<String>, signals: &mut 
                 changed?;
                 if !is_standby {
                     is_standby = true;
-                    listen(config, &seen, &stop).await?;
+                    listen(config, &seen, served).await?;
                 }
                 notify::standby(&seen.borrow());
             }
@@ -101,13 +107,13 @@ async fn wait(config: &Config, mut seen: watch::Receiver<String>, signals: &mut 
     }
 }
 
-async fn listen(config: &Config, seen: &watch::Receiver<String>, stop: &CancellationToken) -> Result<()> {
-    let router = standby_router(seen.clone());
+async fn listen(config: &Config, seen: &watch::Receiver<String>, served: &mut Served) -> Result<()> {
+    let (router, never) = (standby_router(seen.clone()), CancellationToken::new());
     let local = LocalListener::bind(&config.api_socket()).await?;
-    tokio::spawn(local.serve(router.clone(), stop.clone()));
+    served.spawn(local.serve(router.clone(), never.clone()));
     if let Some(listen) = config.metrics.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        tokio::spawn(serve(listener, router, stop.clone()));
+        served.spawn(serve(listener, router, never));
     }
     Ok(())
 }
@@ -115,6 +121,8 @@ async fn listen(config: &Config, seen: &watch::Receiver<String>, stop: &Cancella
 /// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
 pub(crate) fn begin_again() -> anyhow::Error {
     notify::reloading();
-    let error = Command::new("/proc/self/exe").args(env::args_os().skip(1)).exec();
+    let mut arguments = env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
     anyhow::Error::new(error).context("this program cannot be started again")
 }

@@ -32,9 +32,13 @@ pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Re
     let mut problem = None;
     for place in target.places() {
         let url = format!("{place}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
-        match client.get(&url).send().await {
-            Ok(answer) => return answered(answer, url).await,
-            Err(error) => problem = Some(unreachable(&url, &error).problem),
+        let asked = match client.get(&url).send().await {
+            Ok(answer) => answered(answer, url).await,
+            Err(error) => Err(unreachable(&url, &error).problem),
+        };
+        match asked {
+            Ok(token) => return Ok(token),
+            Err(why) => problem = Some(why),
         }
     }
     Err(problem.unwrap_or_else(|| Problem::new(ErrorCode::Internal, "there is no coordinator to ask")))

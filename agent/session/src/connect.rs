@@ -33,6 +33,8 @@ const CONNECT_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(2);
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
+/// The same where there is another coordinator.
+const HANDSHAKE_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// HTTP/2 pings: a peer that vanished silently is noticed within the sum of both.
@@ -100,7 +102,10 @@ async fn dial(
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(connected) => return Ok(connected),
+            Ok(connected) => {
+                target.prefer(place);
+                return Ok(connected);
+            }
             Err(error) => errors.push(error),
         }
     }
@@ -131,7 +136,7 @@ async fn by_proxy(target: &Target, proxy: &Proxy, place: &Place) -> Result<(TcpS
 /// A connection to the first address of the coordinator, or of the proxy, that takes one.
 async fn first_hop(target: &Target, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
     let mut last = None;
-    let limit = if target.places().len() > 1 { CONNECT_LIMIT_OF_SEVERAL } else { CONNECT_LIMIT };
+    let limit = if target.has_several() { CONNECT_LIMIT_OF_SEVERAL } else { CONNECT_LIMIT };
     for address in resolve(target, host, port).await? {
         match tcp(address, limit).await {
             Ok(tcp) => return Ok((tcp, address)),
@@ -168,12 +173,11 @@ async fn handshake(
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(SERVER_NAME)
         .map_err(|source| ConnectError::Tls { address, source: io::Error::new(io::ErrorKind::InvalidInput, source) })?;
-    match timeout(HANDSHAKE_LIMIT, connector.connect(name, tcp)).await {
+    let limit = if target.has_several() { HANDSHAKE_LIMIT_OF_SEVERAL } else { HANDSHAKE_LIMIT };
+    match timeout(limit, connector.connect(name, tcp)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(ConnectError::handshake(address, target.pins(), error)),
-        Err(_) => {
-            Err(ConnectError::Timeout { step: Step::Handshake, address: address.to_string(), limit: HANDSHAKE_LIMIT })
-        }
+        Err(_) => Err(ConnectError::Timeout { step: Step::Handshake, address: address.to_string(), limit }),
     }
 }
 

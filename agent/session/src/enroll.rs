@@ -98,7 +98,11 @@ async fn enroll_by(
     let channel = connect(way, target, Validity::AnyTime, None)
         .await
         .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
-    ask(AgentServiceClient::new(channel), target, key, request).await
+    let asked = ask(AgentServiceClient::new(channel), target, key, request).await;
+    if asked.as_ref().is_err_and(|error| error.retryable) {
+        target.pass_on();
+    }
+    asked
 }
 
 /// Asks for a new certificate for the key that the connection of `client` was opened with.

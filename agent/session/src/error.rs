@@ -99,13 +99,15 @@ impl std::fmt::Display for Step {
 impl ConnectError {
     /// What to say of several coordinators that were tried: what one of them answered, for it is there, else that none is.
     pub(crate) fn of_several(mut errors: Vec<Self>) -> Self {
+        let refused = |error: &Self| matches!(error, Self::CredentialsRefused { .. });
         let answered = |error: &Self| {
             !matches!(
                 error,
                 Self::NameNotResolvable { .. } | Self::Refused { .. } | Self::Unreachable { .. } | Self::Timeout { .. }
             )
         };
-        let at = errors.iter().position(answered).or((errors.len() == 1).then_some(0));
+        let at = errors.iter().position(refused).or_else(|| errors.iter().position(answered));
+        let at = at.or((errors.len() == 1).then_some(0));
         match at {
             Some(at) => errors.swap_remove(at),
             None => Self::NoneOf(errors),

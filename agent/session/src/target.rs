@@ -1,5 +1,7 @@
 //! Where the coordinator is, or each of several that share one store, and which CA keys prove it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::Uri;
@@ -19,10 +21,24 @@ pub struct Place {
     port: u16,
 }
 
-/// The TLS ports of the coordinators, of which one is active, and the pins of their CA.
+/// Which place the next connection begins with: shared by all copies of a target, and no part of what it is.
+#[derive(Debug, Clone, Default)]
+struct First(Arc<AtomicUsize>);
+
+impl PartialEq for First {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for First {}
+
+/// The TLS ports of the coordinators, of which one is active, and the pins of their CA. Each connection begins with the place that answered
+/// last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     places: Vec<Place>,
+    first: First,
     pins: Vec<Pin>,
     nameservers: Vec<IpAddr>,
     proxy: Option<Proxy>,
@@ -50,7 +66,7 @@ impl Target {
     pub fn new(url: &str, pins: Vec<Pin>) -> Result<Self, TargetError> {
         Self::of(&[url], pins)
     }
-    /// The same of several coordinators; each connection tries the first one first. Those beyond eight are left out.
+    /// The same of several coordinators; the first connection begins with the first of them. Those beyond eight are left out.
     ///
     /// # Errors
     /// [`TargetError`], saying what to write instead; also where there is none.
@@ -68,7 +84,7 @@ impl Target {
         if pins.is_empty() {
             return Err(TargetError::NoPin);
         }
-        Ok(Self { places, pins, nameservers: Vec::new(), proxy: None })
+        Ok(Self { places, first: First::default(), pins, nameservers: Vec::new(), proxy: None })
     }
     /// Asks these servers for names, in place of those in `/etc/resolv.conf` (a boot image has none).
     #[must_use]
@@ -86,15 +102,31 @@ impl Target {
     pub const fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
     }
-    /// Where each coordinator is; never empty.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    /// Where each coordinator is, in the order in which they are tried now; never empty.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        let first = self.first.0.load(Ordering::Relaxed) % self.places.len();
+        self.places.iter().cycle().skip(first).take(self.places.len())
+    }
+    /// Whether there is another coordinator than the first.
+    pub(crate) fn has_several(&self) -> bool {
+        self.places.len() > 1
+    }
+    /// This place answers: the next connection begins with it.
+    pub(crate) fn prefer(&self, place: &Place) {
+        if let Some(at) = self.places.iter().position(|known| known == place) {
+            self.first.0.store(at, Ordering::Relaxed);
+        }
+    }
+    /// The place that was preferred answers, and does not serve: the next connection begins with the one after it. A coordinator that has
+    /// lost its place may not know it.
+    pub(crate) fn pass_on(&self) {
+        self.first.0.fetch_add(1, Ordering::Relaxed);
     }
     /// Hosts and ports that this machine itself connects to.
     pub fn first_hops(&self) -> Vec<(&str, u16)> {
         match &self.proxy {
             Some(proxy) => vec![(proxy.host(), proxy.port())],
-            None => self.places.iter().map(|place| (place.host(), place.port())).collect(),
+            None => self.places().map(|place| (place.host(), place.port())).collect(),
         }
     }
     /// Which CA keys are trusted; never empty.
@@ -178,5 +210,12 @@ mod tests {
         let several = Target::of(&["https://a", "https://b:1", "https://a:7443"], pins()).unwrap();
         assert_eq!(several.to_string(), "https://a:7443 or https://b:1");
         assert!(Target::of(&["https://a", "b"], pins()).is_err() && Target::of(&[""; 0], pins()).is_err());
+        let hosts = |target: &Target| target.places().map(|place| place.host().to_owned()).collect::<Vec<_>>();
+        let copy = several.clone();
+        copy.pass_on();
+        assert_eq!((hosts(&several), &copy), (vec!["b".to_owned(), "a".to_owned()], &several));
+        several.pass_on();
+        several.prefer(&"https://b:1".parse().unwrap());
+        assert_eq!(hosts(&copy), ["b", "a"]);
     }
 }

@@ -36,6 +36,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// The IPv4 addresses of the coordinators that take this one's place, where they are written as such.
+    pub fn other_addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.other_coordinator_urls.iter().filter_map(|url| {
+            let (host, _port) = url.strip_prefix("https://")?.rsplit_once(':')?;
+            host.parse().ok()
+        })
+    }
+
     /// The base URL of the plain HTTP port.
     pub fn http_url(&self) -> String {
         format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))

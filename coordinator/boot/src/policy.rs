@@ -146,6 +146,11 @@ pub trait BootPolicy: Reservations + 'static {
     /// [`PolicyError`] when it cannot be known.
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError>;
 
+    /// Whether this coordinator is the one that answers, as far as it knows: another one may have taken its place.
+    fn is_active(&self) -> bool {
+        true
+    }
+
     /// Where the DHCP server keeps its leases, if other coordinators take this one's place: they must know them. `None`: in the data
     /// directory.
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {

@@ -72,7 +72,10 @@ async fn neighbours(config: &Config, interface: &str, running: &Running) -> Opti
         return None;
     }
     let asked = match config.advertise {
-        IpAddr::V4(own) => refuse_other_servers(interface, own).await,
+        IpAddr::V4(own) => {
+            let ours: Vec<_> = config.boot_services(Vec::new()).other_addresses().chain([own]).collect();
+            refuse_other_servers(interface, own, &ours).await
+        }
         IpAddr::V6(_) => v6::probe::refuse_other_servers(interface).await,
     };
     let (full, ours) = (config.dhcp.mode == DhcpMode::Full, running.pid.is_some());

@@ -1,10 +1,14 @@
 //! Two real coordinators over one PostgreSQL database: the one that has it is killed, hangs, and is stopped.
 
 use std::fs::DirBuilder;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
@@ -17,8 +21,13 @@ const STANDBY: &str = "standby: another coordinator has the store";
 
 /// Two sites whose store is this database, each of which names the other.
 fn two(url: &str) -> [Site; 2] {
+    two_by([url, url])
+}
+
+/// The same where each has a way of its own to the database.
+fn two_by(urls: [&str; 2]) -> [Site; 2] {
     let sites = [Site::new(), Site::new()];
-    for (site, other) in [(&sites[0], &sites[1]), (&sites[1], &sites[0])] {
+    for (site, other, url) in [(&sites[0], &sites[1], urls[0]), (&sites[1], &sites[0], urls[1])] {
         let config = std::fs::read_to_string(site.config()).unwrap();
         let others = format!("others = [\"https://127.0.0.1:{}\"]", other.tls);
         std::fs::write(site.config(), format!("{others}\n{config}[store]\nurl = \"{url}\"\n")).unwrap();
@@ -147,4 +156,67 @@ fn a_store_moves_to_postgresql_and_back() {
     for name in ["m1", "m2"] {
         assert_eq!(site.api("GET", &format!("/machines/{name}"), &Value::Null)["metadata"]["name"], name);
     }
+}
+
+/// A way to a server on loopback, by which nothing passes while it is silent.
+fn way_to(port: u16) -> (u16, Arc<AtomicBool>) {
+    let (listener, silent) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(AtomicBool::new(false)));
+    let (way, is_silent) = (listener.local_addr().unwrap().port(), silent.clone());
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { break };
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                let is_silent = is_silent.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(length @ 1..) = from.read(&mut bytes) {
+                        while is_silent.load(Ordering::Relaxed) {
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                        if to.write_all(&bytes[..length]).is_err() {
+                            break;
+                        }
+                    }
+                    drop(to.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    (way, silent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_leave_a_coordinator_that_lost_its_database() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let [port] = landfall_edge::testing::ports();
+    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
+    let near = server.create();
+    let (way, silent) = way_to(port);
+    let sites = two_by([&format!("postgresql://landfall@127.0.0.1:{way}/test0"), &near]);
+    let a = start(&sites[0], " ready ");
+    share(&sites[0].data(), &sites[1].data());
+    let b = start(&sites[1], STANDBY);
+    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+    let agent = Agent::start(&sites[0], &sites[0].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
+    agent.report(1).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+
+    // The agent still reaches the first one, which it prefers; that one serves nothing any more.
+    let begun = Instant::now();
+    silent.store(true, Ordering::Relaxed);
+    agent.report(2).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    println!("acknowledged {:?} after the cut", begun.elapsed());
+    assert!(b.said().contains(" ready "));
+    let has =
+        |upto| has_attempts(&asked(&sites[1], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, upto);
+    has(2);
+    silent.store(false, Ordering::Relaxed);
+    a.until(STANDBY, 1);
+    agent.report(3).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    has(3);
 }

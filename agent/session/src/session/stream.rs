@@ -91,7 +91,10 @@ impl Runner {
             opened = self.open(credentials, agent) => opened,
         };
         match opened {
-            Err(outcome) => outcome,
+            Err(outcome) => {
+                self.config.target.pass_on();
+                outcome
+            }
             Ok(Opened { open, out, beat, seen, looks, _telemetry, client }) => tokio::select! {
                 outcome = open.run(out, beat, closing) => outcome,
                 // What is not acknowledged is kept and sent again over the next connection.

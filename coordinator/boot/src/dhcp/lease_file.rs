@@ -44,7 +44,12 @@ impl fmt::Display for LeaseFile {
 impl LeaseFile {
     /// The file in the coordinator's data directory.
     pub fn new(data_dir: &Path) -> Self {
-        Self::Own(data_dir.join("dhcp-leases.json"))
+        Self::Own(Self::own(data_dir))
+    }
+
+    /// Its path.
+    pub fn own(data_dir: &Path) -> PathBuf {
+        data_dir.join("dhcp-leases.json")
     }
 
     /// The kept leases; none if there is no file yet.

@@ -57,6 +57,9 @@ pub enum Silence {
     /// The client chose another server.
     #[error("meant for the DHCP server {0}")]
     OtherServer(Ipv4Addr),
+    /// Another coordinator may have taken this one's place, and answers.
+    #[error("this coordinator has lost its store; another one answers in its place")]
+    NotActive,
     /// 32-bit UEFI.
     #[error("32-bit UEFI (architecture 6 or 15) is not supported; switch the firmware to 64-bit UEFI or to BIOS")]
     Uefi32,

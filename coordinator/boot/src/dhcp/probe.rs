@@ -19,11 +19,11 @@ pub const PROBE_LIMIT: Duration = Duration::from_secs(3);
 /// Asked again after this, in case the first packet was lost (a bridge port may still be learning).
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Fails if another DHCP server answers on the interface within [`PROBE_LIMIT`].
+/// Fails if another DHCP server than `ours` answers on the interface within [`PROBE_LIMIT`]. `own`: the address that asks.
 ///
 /// # Errors
 /// [`DhcpError::OtherServer`] with its address; [`DhcpError::Bind`] or [`DhcpError::Probe`] if it cannot be asked.
-pub async fn refuse_other_servers(interface: &str, own: Ipv4Addr) -> Result<(), DhcpError> {
+pub async fn refuse_other_servers(interface: &str, own: Ipv4Addr, ours: &[Ipv4Addr]) -> Result<(), DhcpError> {
     let socket = open(interface, CLIENT_PORT, Sharing::Shared)?;
     let probe_error = |source| DhcpError::Probe { interface: interface.to_owned(), source };
     let random = *Uuid::new_v4().as_bytes();
@@ -41,7 +41,7 @@ pub async fn refuse_other_servers(interface: &str, own: Ipv4Addr) -> Result<(), 
         while let Ok(received) = timeout_at(again, socket.recv_from(&mut buffer)).await {
             let (length, from) = received.map_err(probe_error)?;
             if let Some(server) = answering_server(&buffer[..length], xid, from)
-                && server != own
+                && !ours.contains(&server)
             {
                 return Err(DhcpError::OtherServer { server, interface: interface.to_owned() });
             }

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dhcproto::v4::MessageType;
 use landfall_api::MacAddr;
 use tokio::net::UdpSocket;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::bootfile::BootServer;
@@ -128,7 +129,8 @@ impl DhcpService {
             let file = policy.shared_file().map_or_else(|| LeaseFile::new(&config.data_dir), LeaseFile::Shared);
             let mode = full_mode(config, own, file).await?;
             if !config.takes_over {
-                probe::refuse_other_servers(&interface, own).await?;
+                let ours: Vec<_> = config.other_addresses().chain([own]).collect();
+                probe::refuse_other_servers(&interface, own, &ours).await?;
             }
             mode
         } else {
@@ -225,6 +227,9 @@ impl DhcpService {
     }
 
     async fn decide(&self, request: &Request, standing: Standing, port: u16) -> Result<Reply, Silence> {
+        if !self.standings.policy().is_active() {
+            return Err(Silence::NotActive);
+        }
         match &self.mode {
             _ if port == PXE_PORT => proxy::answer_4011(request, standing, &self.server),
             Mode::Proxy => proxy::answer_67(request, standing, &self.server),
@@ -334,10 +339,14 @@ const fn invalid(key: &'static str, what: String, hint: &'static str) -> DhcpErr
     DhcpError::Config { key, what, hint }
 }
 
+/// Every client waits while leases are stored, so that a store that hangs must not delay them for long.
+const SAVE_LIMIT: Duration = Duration::from_millis(500);
+
 /// Before the client gets its answer. A full disk must not lock every machine out: the address comes from a hash, so a lost lease is
 /// given to the same machine again.
 async fn save(file: &LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super::leases::Lease>) {
-    if let Err(error) = file.save(kept).await {
+    let saved = timeout(SAVE_LIMIT, file.save(kept)).await;
+    if let Err(error) = saved.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
         tracing::error!(service = "dhcp", %file, %error, "cannot store the leases");
     }
 }

@@ -28,6 +28,9 @@ pub(in crate::engine) use queue::PLACES;
 
 use live::Machines;
 
+/// After so long without a word of the store. A database that restarts takes less, and disturbs no agent.
+pub(in crate::engine) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+
 /// Writes that lose a compare-and-swap this often in a row give up: another writer writes without end.
 pub(in crate::engine) const CAS_TRIES: usize = 16;
 
@@ -68,6 +71,21 @@ impl Fleet {
     /// Whether what is promised to an agent now holds: no other coordinator can have taken the store.
     pub(in crate::engine) fn may_promise(&self) -> bool {
         self.store.documents().unconfirmed() < CONFIRMED_WITHIN
+    }
+
+    /// The same, for what must not be done otherwise.
+    pub(in crate::engine) fn is_sure(&self) -> Result<(), Problem> {
+        if self.may_promise() {
+            return Ok(());
+        }
+        let unsure = "the database has not confirmed for some seconds that it is this coordinator's";
+        Err(Problem::new(ErrorCode::StoreUnavailable, unsure)
+            .hint("check the database; another coordinator may have taken this one's place"))
+    }
+
+    /// Whether this coordinator has lost its store for so long that agents and machines are better off with another one, if there is one.
+    pub(crate) fn has_lost_store(&self) -> bool {
+        self.store.documents().unconfirmed() > GIVE_UP_AFTER
     }
 
     /// Every machine's lock.

@@ -38,6 +38,7 @@ impl Driver {
             let Some(found) = self.documents().await? else { break };
             may_change(&found, request)?;
             let Some(bmc) = self.connection.bmc() else { break };
+            self.shared.fleet.is_sure()?;
             if let Err(error) = bmc.change_power(*change).await {
                 if !matches!(error, BmcError::Unsupported { .. }) {
                     self.connection.failed(&error).await?;

@@ -27,7 +27,8 @@ impl Driver {
             return;
         }
         self.on_since = Some(Instant::now());
-        if let Some(bmc) = self.connection.bmc()
+        if self.shared.fleet.may_promise()
+            && let Some(bmc) = self.connection.bmc()
             && let Err(error) = bmc.change_power(PowerChange::On).await
         {
             tracing::warn!(machine = self.machine, %error, "the machine is not woken again");
@@ -74,6 +75,7 @@ impl Driver {
             self.medium = Some(given);
         }
         let Some(bmc) = self.connection.bmc() else { return Ok(Some(AGAIN)) };
+        self.shared.fleet.is_sure()?;
         tracing::info!(machine = self.machine, ?step, "the machine's BMC is asked");
         let made = boot::make(bmc.as_mut(), step, &found.machine, medium.as_deref()).await;
         let now = self.shared.fleet.now();

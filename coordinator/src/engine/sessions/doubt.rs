@@ -6,11 +6,10 @@ use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::Sessions;
+use crate::engine::fleet::GIVE_UP_AFTER;
 
 /// How often the store is asked.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so long without a word of the store. A database that restarts takes less, and disturbs no agent.
-const LET_GO_AFTER: Duration = Duration::from_secs(10);
 /// Machines whose locks are waited for at once.
 const AT_ONCE: usize = 64;
 
@@ -20,11 +19,11 @@ impl Sessions {
         let mut look = tokio::time::interval(LOOK);
         let mut was_unsure = false;
         while stop.run_until_cancelled(look.tick()).await.is_some() {
-            let is_unsure = self.fleet.store().documents().unconfirmed() > LET_GO_AFTER;
+            let is_unsure = self.fleet.has_lost_store();
             if is_unsure && !was_unsure {
                 tracing::warn!(
                     "the store has not answered for {} s: agents are let go, to another coordinator if there is one",
-                    LET_GO_AFTER.as_secs()
+                    GIVE_UP_AFTER.as_secs()
                 );
                 self.let_go().await;
             }
@@ -32,7 +31,7 @@ impl Sessions {
         }
     }
 
-    /// Ends every session's stream. A machine whose lock waits for the store holds up no other.
+    /// Ends every session's stream. A machine whose lock waits for the store holds up few others.
     pub(in crate::engine) async fn let_go(&self) {
         let uids = futures::stream::iter(self.fleet.machines().uids());
         uids.for_each_concurrent(AT_ONCE, |uid| async move { self.fleet.machines().lock(uid).await.cut() }).await;

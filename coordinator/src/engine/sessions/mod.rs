@@ -60,6 +60,10 @@ impl Sessions {
     /// [`Refusal`]: the machine is gone, the identity does not fit, or an older session of another computer may still
     /// be acting.
     pub async fn open_session(&self, machine_uid: Uuid, hello: Hello, address: String) -> Result<Opened, Refusal> {
+        if self.fleet.has_lost_store() {
+            // At once: the agent goes on to another coordinator.
+            self.fleet.is_sure()?;
+        }
         let mut live = self.fleet.machines().lock(machine_uid).await;
         let machine = self.fleet.machine_by_uid(machine_uid).await?;
         let name = machine.metadata.name.clone();

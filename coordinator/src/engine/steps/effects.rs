@@ -15,11 +15,6 @@ impl Steps {
         let name = state.machine.metadata.name.clone();
         let mut driven = Driven { state, opened: None, deleted: None };
         let mut refusal = None;
-        let may_promise = self.fleet.may_promise();
-        if !may_promise && effects.iter().any(|effect| matches!(effect, Effect::Assign { .. })) {
-            let unsure = "the database has not confirmed for some seconds that it is this coordinator's";
-            return Err(Problem::new(ErrorCode::StoreUnavailable, unsure).into());
-        }
         for effect in effects {
             match effect {
                 Effect::StoreMachine | Effect::StoreWorkflow(_) => {}
@@ -28,7 +23,7 @@ impl Steps {
                 Effect::Fence { epoch, reason } => live.send(ToAgent::Fenced { epoch: epoch.get(), reason }),
                 Effect::Open(epoch) => driven.opened = Some((epoch.get(), live.open())),
                 // The next heartbeat that finds it sure renews the lease.
-                Effect::Send(Tell::LeaseRenewal { .. }) if !may_promise => {}
+                Effect::Send(Tell::LeaseRenewal { .. }) if !self.fleet.may_promise() => {}
                 Effect::Send(tell) => live.send(message_of(tell)),
                 Effect::Assign { of, starts } => {
                     if let Some(ended) = self.assign(live, &driven.state, of, starts).await? {
@@ -72,6 +67,7 @@ impl Steps {
                 return ended.map(Some).map_err(|refused| refused.problem);
             }
         };
+        self.fleet.is_sure()?;
         tracing::info!(
             workflow = %name, workflow_uid = %assignment.workflow_uid, %machine, epoch, starts = ?assignment.starts, "assigned"
         );
