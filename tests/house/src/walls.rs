@@ -89,7 +89,10 @@ pub const WALLS: &[Wall] = &[
     },
     Wall {
         name: "landfall-sim",
-        may: &["landfall-api", "landfall-bmcsim", "landfall-edge", "landfall-proto", "landfall-session"],
+        may: &[
+            "landfall-api", "landfall-bmcsim", "landfall-edge", "landfall-postgres", "landfall-proto",
+            "landfall-session",
+        ],
         tests: &["landfall-boot", "landfall-coordinator", "landfall-store"],
         never: &[],
     },

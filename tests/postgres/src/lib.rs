@@ -20,6 +20,7 @@ while read -r _; do "$@" >>"$dir/log" 2>&1 & done
 kill -QUIT $!; wait; rm -rf "$dir""#;
 
 /// A server, until dropped.
+#[derive(Debug)]
 pub struct Server {
     dir: PathBuf,
     programs: PathBuf,

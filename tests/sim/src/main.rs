@@ -9,7 +9,7 @@ use landfall_sim::measure::{Plan, measure};
 use landfall_sim::power;
 use landfall_sim::process::raise_open_files;
 use landfall_sim::report::Report;
-use landfall_sim::subject::Kind;
+use landfall_sim::subject::{Kind, Store};
 
 /// The coordinator's, so that the echo differs from it in nothing else.
 #[global_allocator]
@@ -38,6 +38,9 @@ enum Command {
         /// How many machines.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=16_000))]
         agents: u32,
+        /// Where the coordinator keeps its documents.
+        #[arg(long, value_enum, default_value_t = Store::Sqlite)]
+        store: Store,
         /// Seed of the fleet; the same seed gives the same fleet.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -86,13 +89,13 @@ fn main() -> Result<()> {
             runtime.shutdown_background();
             Ok(())
         }
-        Command::Coordinator { program, agents, seed, report } => {
+        Command::Coordinator { program, agents, store, seed, report } => {
             ensure!(
                 u64::from(agents) + SPARE_FILES <= files,
                 "{agents} machines need {} open files, but the hard limit is {files}; use fewer with --agents",
                 u64::from(agents) + SPARE_FILES
             );
-            let found = runtime.block_on(compare(program, agents, seed))?;
+            let found = runtime.block_on(compare(Kind::Coordinator(program, store), agents, seed))?;
             println!("{}", found.table());
             write(report, &found)?;
             // The runtime would only wait for sessions that never end.
@@ -109,10 +112,9 @@ fn write(path: Option<PathBuf>, found: &impl serde::Serialize) -> Result<()> {
     std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
 }
 
-async fn compare(program: PathBuf, agents: u32, seed: u64) -> Result<Report> {
+async fn compare(coordinator: Kind, agents: u32, seed: u64) -> Result<Report> {
     let load = std::fs::read_to_string("/proc/loadavg").context("no /proc/loadavg")?;
     let load_before = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
-    let coordinator = Kind::Coordinator(program);
     let small = if agents > SMALL {
         eprintln!("{SMALL} machines against the coordinator");
         Some(measure(coordinator.clone(), Plan { agents: SMALL, seed, restart: false }).await?)

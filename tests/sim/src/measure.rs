@@ -84,7 +84,7 @@ pub struct Figures {
 /// # Errors
 /// Anything that should not happen.
 pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
-    let is_coordinator = matches!(kind, Kind::Coordinator(_));
+    let is_coordinator = matches!(kind, Kind::Coordinator(..));
     let machines: Vec<_> = (1..=plan.agents).map(|n| Arc::new(Machine::new(plan.seed, n))).collect();
     let mut subject = Subject::start(kind).await?;
     subject.describe(&machines).await?;

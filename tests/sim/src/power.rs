@@ -18,7 +18,7 @@ use crate::chance::Chance;
 use crate::machine::Machine;
 use crate::measure::percentile;
 use crate::process::{processor_time, resident_bytes};
-use crate::subject::{AT_ONCE, Kind, Subject};
+use crate::subject::{AT_ONCE, Kind, Store, Subject};
 
 /// What one answer of a BMC takes, in milliseconds: from fast ones to those that people complain about.
 const ANSWER: (u64, u64) = (300, 3000);
@@ -146,7 +146,7 @@ pub async fn measure(program: PathBuf, machines: u32, seed: u64) -> Result<Figur
     for number in 1..=machines {
         computers.push(Arc::new(Computer::new(seed, number, &mut chance).await));
     }
-    let subject = Arc::new(Subject::start(Kind::Coordinator(program)).await?);
+    let subject = Arc::new(Subject::start(Kind::Coordinator(program, Store::Sqlite)).await?);
     subject.template().await?;
     let account = json!({ "data": { "username": USERNAME, "password": PASSWORD }, "bmcs": ["127.0.0.0/8"] });
     subject.apply("Secret", "bmc", account).await?;

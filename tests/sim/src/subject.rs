@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use landfall_api::SecretText;
+use landfall_postgres::Server;
 use landfall_session::Target;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -24,11 +25,21 @@ const START_LIMIT: Duration = Duration::from_secs(300);
 /// One request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 
+/// Where a coordinator keeps its documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Store {
+    /// In its data directory.
+    Sqlite,
+    /// In a server of its own on this host, which flushes every commit.
+    Postgresql,
+}
+
 /// Which server.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// The coordinator, by its program.
-    Coordinator(PathBuf),
+    Coordinator(PathBuf, Store),
     /// This program as `echo-server`.
     Echo,
 }
@@ -43,6 +54,8 @@ pub struct Subject {
     child: Child,
     target: Target,
     api: reqwest::Client,
+    /// Ends with the coordinator.
+    _database: Option<Server>,
 }
 
 impl Drop for Subject {
@@ -61,8 +74,14 @@ impl Subject {
     pub async fn start(kind: Kind) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("landfall-sim-").tempdir().context("no temporary directory")?;
         let [http, tls] = landfall_edge::testing::ports();
-        if matches!(kind, Kind::Coordinator(_)) {
-            site(directory.path(), http, tls)?;
+        let database = match kind {
+            Kind::Coordinator(_, Store::Postgresql) => {
+                Some(tokio::task::spawn_blocking(|| Server::start(&[])).await.context("PostgreSQL does not start")?)
+            }
+            _ => None,
+        };
+        if matches!(kind, Kind::Coordinator(..)) {
+            site(directory.path(), http, tls, database.as_ref())?;
         }
         let api = reqwest::Client::builder()
             .unix_socket(directory.path().join("data/api.sock"))
@@ -73,7 +92,7 @@ impl Subject {
         let child = launch(&kind, directory.path(), tls)?;
         let pin = landfall_session::pin_of_spki(b"not yet known");
         let target = Target::new(&format!("https://127.0.0.1:{tls}"), vec![pin])?;
-        let mut subject = Self { kind, directory, http, tls, child, target, api };
+        let mut subject = Self { kind, directory, http, tls, child, target, api, _database: database };
         subject.ready().await?;
         subject.target = Target::new(&subject.target.to_string(), vec![subject.pin()?.parse()?])?;
         Ok(subject)
@@ -210,7 +229,7 @@ impl Subject {
         let path = self.directory.path();
         match self.kind {
             Kind::Echo => Ok(fs::read_to_string(path.join("pin"))?),
-            Kind::Coordinator(_) => {
+            Kind::Coordinator(..) => {
                 // The line it says when it is ready has it, and so has every boot script.
                 let log = fs::read_to_string(path.join("log"))?;
                 let pin = log.split(" ca=").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -227,7 +246,7 @@ impl Subject {
             }
             let up = match self.kind {
                 Kind::Echo => self.directory.path().join("pin").exists() && self.listens().await,
-                Kind::Coordinator(_) => self.healthy().await && self.listens().await,
+                Kind::Coordinator(..) => self.healthy().await && self.listens().await,
             };
             if up {
                 return Ok(());
@@ -257,7 +276,7 @@ impl Subject {
 fn launch(kind: &Kind, directory: &Path, tls: u16) -> Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join("log")).context("no log file")?;
     let mut command = match kind {
-        Kind::Coordinator(program) => {
+        Kind::Coordinator(program, _) => {
             let mut command = Command::new(program);
             command.arg("--config").arg(directory.join("coordinator.toml"));
             command
@@ -273,18 +292,19 @@ fn launch(kind: &Kind, directory: &Path, tls: u16) -> Result<Child> {
 }
 
 /// Files and configuration of a coordinator that serves only loopback, and lets the whole fleet install at once.
-fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
+fn site(directory: &Path, http: u16, tls: u16, database: Option<&Server>) -> Result<()> {
     for file in ["vmlinuz", "initramfs", "images/os.raw.zst"] {
         let path = directory.join(file);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, b"never written to a disk")?;
     }
     let at = directory.display();
+    let store = database.map(|server| format!("[store]\nurl = \"{}\"\n", server.create())).unwrap_or_default();
     let config = format!(
         "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
          [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n[limits]\nparallel_installs = 1000000\n\
          power_on_interval = \"1ms\"\n\
-         [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n"
+         [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n{store}"
     );
     fs::write(directory.join("coordinator.toml"), config).context("cannot write the configuration")
 }
