@@ -38,7 +38,7 @@ pub(super) async fn one_good(context: Context) -> anyhow::Result<()> {
     let lines = machine.serial().lines_since(power_on);
     let said = |what: &str| lines.iter().find(|line| line.text.contains(what)).map(|line| line.text.as_str());
     let name = |port: &str| said(port).and_then(|line| line.split(port).next()?.rsplit(' ').next());
-    ensure!(said(&format!("{usb} on USB, which is tried last")).is_some(), "the port on USB is not named as one");
+    ensure!(said(&format!("{usb} on USB, which is tried 3 s after")).is_some(), "the port on USB is not named as one");
     let (Some(dark), Some(usb), Some(good)) = (name(&dark), name(&usb), name(&good)) else {
         anyhow::bail!("not every port of {macs:?} is on the console");
     };
