@@ -111,7 +111,7 @@ pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 pub enum Ended {
     /// What writes it has panicked.
     Failed,
-    /// Another coordinator has it.
+    /// Another coordinator has it, or it is not what it was: this one must begin anew.
     Taken,
 }
 

@@ -70,8 +70,11 @@ pub enum PostgresError {
     )]
     NewerDocument { what: String, found: u32, known: u32 },
     /// It is not the database that was opened first.
-    #[error("the database is another one than at the start, or an older state of it; restart the coordinator")]
+    #[error("the database is another one than at the start; connect to that one, or restart the coordinator")]
     Another,
+    /// It was put back, or a standby that did not have everything took its place.
+    #[error("the database went back to revision {found}, although {seen} was stored: what came after is lost")]
+    WentBack { found: u64, seen: u64 },
     /// Another coordinator has it.
     #[error("{by} has this database")]
     InUse { by: String },

@@ -48,7 +48,7 @@ pub(super) async fn catch_up(session: &Session, table: &Table) -> Result<bool, P
         let rows = session.client.query(&session.statements.changes, &[&as_stored(seen), &PAGE]).await?;
         let Some(newest) = rows.first().map(|row| number(row.get(0))) else { return Err(PostgresError::Another) };
         if newest < seen {
-            return Err(PostgresError::Another);
+            return Err(PostgresError::WentBack { found: newest, seen });
         }
         if newest == seen {
             return Ok(true);

@@ -189,6 +189,28 @@ async fn one_whose_turn_is_over_writes_nothing_beside_its_session() {
 }
 
 #[tokio::test]
+async fn one_whose_database_went_back_starts_anew() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = active(&options, "a").await;
+    for n in 0..5 {
+        a.create(machine(&format!("m{n}"))).await.unwrap();
+    }
+    // As a standby has it that missed the last three.
+    server.sql(
+        "test0",
+        "BEGIN; UPDATE landfall SET revision = 2; DELETE FROM changes WHERE revision > 2; DELETE FROM history WHERE revision > 2;
+         DELETE FROM documents WHERE name > 'm1'; COMMIT",
+    );
+    let refused = a.create(machine("m9")).await.unwrap_err();
+    assert!(std::error::Error::source(&refused).unwrap().to_string().contains("went back to revision 2"), "{refused}");
+    assert_eq!(within(DocumentStore::ended(&a)).await, Ended::Taken);
+    drop(a);
+    let again = within(PostgresStore::open_in_turn(options.clone(), |_| {})).await.unwrap();
+    assert!(is_there(&again, "m1").await && !is_there(&again, "m2").await);
+}
+
+#[tokio::test]
 async fn one_that_cannot_be_watched_is_named() {
     let server = Server::start(&["track_activities=off"]);
     let options = server.database();

@@ -241,6 +241,10 @@ impl Keeper {
                 _ => within(async { Ok(session.client.batch_execute("ROLLBACK").await?) }).await?,
             }
             if matches!(failed, Failed::Behind) {
+                if self.turn.is_some() {
+                    // No other one writes: the database is not what it was.
+                    within(load::catch_up(session, &self.table)).await?;
+                }
                 self.load(session).await?;
             }
         }
@@ -258,7 +262,7 @@ impl Keeper {
         &mut self, mut why: PostgresError, mut turn: Option<&mut Turn>, queue: &mut mpsc::Receiver<Job>,
     ) -> Option<Session> {
         let [mut pause, longest] = BACKOFF;
-        let tenure = self.tenure.clone();
+        let (tenure, is_alone) = (self.tenure.clone(), turn.is_some());
         let mut logged = String::new();
         loop {
             // Each reason once: it may last for days.
@@ -287,6 +291,11 @@ impl Keeper {
                         Ok(session) => {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
+                        }
+                        Err(error @ PostgresError::WentBack { .. }) if is_alone => {
+                            tracing::error!(%error, "this coordinator starts anew with what is there");
+                            tenure.taken();
+                            return None;
                         }
                         Err(taken @ (PostgresError::InUse { .. } | PostgresError::Overtaken)) => {
                             tracing::error!(error = %taken, "another coordinator has taken the database");
