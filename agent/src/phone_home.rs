@@ -15,7 +15,7 @@ use crate::installed;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// So often one coordinator may refuse while another cannot be reached.
-const MAX_REFUSALS: u32 = 10;
+const MAX_REFUSALS: u32 = 3;
 
 /// The config file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -87,7 +87,7 @@ impl BootPolicy for Coordinator {
 }
 
 /// The file's name among the secrets.
-const LEASES: &str = "dhcp/leases";
+pub(crate) const LEASES: &str = "dhcp/leases";
 
 /// The store that this coordinator shares with others.
 struct Shared {

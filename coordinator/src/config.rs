@@ -475,7 +475,7 @@ impl Config {
             what: "is missing".to_owned(),
             hint: "write the PostgreSQL database that the store is copied into, or from",
         };
-        options.map(|options| options.named("landfall-coordinator migrate-store")).ok_or_else(missing)
+        options.ok_or_else(missing)
     }
 
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.

@@ -19,6 +19,7 @@ pub mod health;
 #[allow(clippy::disallowed_methods, reason = "an edge: stamps what it applied")]
 pub mod manifest_dir;
 pub mod metrics;
+pub mod migrate;
 pub mod notify;
 #[allow(clippy::disallowed_methods, reason = "an edge: passes the time of a request on")]
 pub mod operator;

@@ -12,7 +12,7 @@ use landfall_api::{DurationSpec, Role};
 use landfall_boot::arch::Arch;
 use landfall_boot::http::script::AgentBoot;
 use landfall_coordinator::pki::{ca_pin, issue_operator};
-use landfall_coordinator::{backup, config::Config, doctor, tools_layer};
+use landfall_coordinator::{backup, config::Config, doctor, migrate, tools_layer};
 use landfall_store::MIGRATED;
 
 use logging::LogFormat;
@@ -164,11 +164,10 @@ fn main() -> Result<ExitCode> {
         }
         Command::MigrateStore { to } => {
             let config = logged(&common)?;
-            let options = config.store_to_migrate()?;
             let copied = runtime()?.block_on(async {
                 match to {
-                    Engine::Postgresql => landfall_store::to_postgres(&config.data_dir, options).await,
-                    Engine::Sqlite => landfall_store::to_sqlite(&config.data_dir, options).await,
+                    Engine::Postgresql => migrate::into_postgres(&config).await,
+                    Engine::Sqlite => migrate::into_sqlite(&config).await,
                 }
             })?;
             for (table, rows) in copied {
@@ -176,7 +175,9 @@ fn main() -> Result<ExitCode> {
             }
             let next = match to {
                 Engine::Postgresql => format!("{MIGRATED} is the store as it was; remove it when you need it no more"),
-                Engine::Sqlite => "remove [store] and others from the configuration before you start it".to_owned(),
+                Engine::Sqlite => {
+                    "remove [store] and others from the configuration of every host before you start it".to_owned()
+                }
             };
             println!("{next}");
         }

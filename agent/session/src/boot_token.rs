@@ -34,7 +34,11 @@ pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Re
         let url = format!("{place}{BOOT_TOKEN_PATH}?mac={mac}{uuid}");
         let asked = match client.get(&url).send().await {
             Ok(answer) => answered(answer, url).await,
-            Err(error) => Err(unreachable(&url, &error).problem),
+            Err(error) => {
+                // What one says that answers is worth more.
+                problem.get_or_insert_with(|| unreachable(&url, &error).problem);
+                continue;
+            }
         };
         match asked {
             Ok(token) => return Ok(token),

@@ -33,8 +33,8 @@ const CONNECT_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(2);
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
-/// The same where there is another coordinator.
-const HANDSHAKE_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(5);
+/// The same where another coordinator is tried after it.
+const HANDSHAKE_LIMIT_BEFORE_ANOTHER: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// HTTP/2 pings: a peer that vanished silently is noticed within the sum of both.
@@ -96,9 +96,14 @@ async fn dial(
     let connector = TlsConnector::from(Arc::new(config));
     let mut errors = Vec::new();
     // A coordinator that stands by refuses connections.
+    let mut left = target.places().count();
     for place in target.places() {
+        left -= 1;
+        let limit = if left > 0 { HANDSHAKE_LIMIT_BEFORE_ANOTHER } else { HANDSHAKE_LIMIT };
         let outcome = match connection(target, place).await {
-            Ok((tcp, address)) => handshake(&connector, target, address, tcp).await.map(|stream| (stream, address)),
+            Ok((tcp, address)) => {
+                handshake(&connector, target, (address, limit), tcp).await.map(|stream| (stream, address))
+            }
             Err(error) => Err(error),
         };
         match outcome {
@@ -169,11 +174,10 @@ async fn tcp(address: SocketAddr, limit: Duration) -> Result<TcpStream, ConnectE
 }
 
 async fn handshake(
-    connector: &TlsConnector, target: &Target, address: SocketAddr, tcp: TcpStream,
+    connector: &TlsConnector, target: &Target, (address, limit): (SocketAddr, Duration), tcp: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(SERVER_NAME)
         .map_err(|source| ConnectError::Tls { address, source: io::Error::new(io::ErrorKind::InvalidInput, source) })?;
-    let limit = if target.has_several() { HANDSHAKE_LIMIT_OF_SEVERAL } else { HANDSHAKE_LIMIT };
     match timeout(limit, connector.connect(name, tcp)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(ConnectError::handshake(address, target.pins(), error)),

@@ -99,7 +99,8 @@ async fn enroll_by(
         .await
         .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
     let asked = ask(AgentServiceClient::new(channel), target, key, request).await;
-    if asked.as_ref().is_err_and(|error| error.retryable) {
+    // Not from one that says when to ask again.
+    if asked.as_ref().is_err_and(|error| error.retryable && error.retry_after.is_none()) {
         target.pass_on();
     }
     asked

@@ -51,7 +51,10 @@ pub enum MigrateError {
     #[error("{path} already exists; move it away first")]
     Exists { path: PathBuf },
     /// The PostgreSQL database is in use, or a copy was made before.
-    #[error("the PostgreSQL database already has {rows} rows in {table}; name an empty database")]
+    #[error(
+        "the PostgreSQL database already has {rows} rows in {table}; name an empty database, or, if a migrate-store was cut short after its \
+            copy, move landfall.db away: a copy is there whole or not at all"
+    )]
     NotEmpty { table: &'static str, rows: i64 },
     /// A row was not copied as it was.
     #[error("row {row} of {table} differs after the copy; nothing was changed; report this as a defect of Landfall")]
@@ -158,7 +161,7 @@ pub async fn to_postgres(data_dir: &Path, options: PostgresOptions) -> Result<Mi
     // All of it in one file, which can be renamed.
     sqlite.pragma_update(None, "journal_mode", "DELETE")?;
 
-    let mut alone = Alone::open(options).await?;
+    let mut alone = Alone::open(options, true).await?;
     let postgres = alone.transaction().await?;
     for table in TABLES {
         let rows: i64 = postgres.query_one(&format!("SELECT count(*) FROM {}", table.name), &[]).await?.get(0);
@@ -193,11 +196,17 @@ pub async fn to_postgres(data_dir: &Path, options: PostgresOptions) -> Result<Mi
     let migrated = compare(&sqlite, &postgres).await?;
     postgres.commit().await?;
     drop(sqlite);
-    fs::rename(&from, &aside).map_err(|source| MigrateError::File { doing: "rename", path: from, source })?;
+    let file = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| MigrateError::File { doing, path, source }
+    };
+    fs::rename(&from, &aside).map_err(file("rename", &from))?;
+    fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(file("flush", data_dir))?;
     Ok(migrated)
 }
 
-/// Copies the PostgreSQL store into a SQLite one in `data_dir`, which has none. What is in PostgreSQL stays there.
+/// Copies the PostgreSQL store into a SQLite one in `data_dir`, which has none. What is in PostgreSQL stays there, and no coordinator opens
+/// it any more.
 ///
 /// # Errors
 /// [`MigrateError`].
@@ -207,7 +216,7 @@ pub async fn to_sqlite(data_dir: &Path, options: PostgresOptions) -> Result<Migr
         return Err(MigrateError::Exists { path: to });
     }
     let _held = hold(data_dir)?;
-    let mut alone = Alone::open(options).await?;
+    let mut alone = Alone::open(options, false).await?;
     let file = |doing, path: &Path| {
         let path = path.to_owned();
         move |source| MigrateError::File { doing, path, source }
@@ -253,6 +262,8 @@ pub async fn to_sqlite(data_dir: &Path, options: PostgresOptions) -> Result<Migr
     fs::File::open(&made).and_then(|file| file.sync_all()).map_err(file("flush", &made))?;
     fs::rename(&made, &to).map_err(file("rename", &made))?;
     fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(file("flush", data_dir))?;
+    postgres.execute("UPDATE turn SET moved = true", &[]).await?;
+    postgres.commit().await?;
     fs::remove_dir_all(&staging).map_err(file("remove", &staging))?;
     Ok(migrated)
 }

@@ -80,9 +80,18 @@ async fn content(store: &impl Whole) -> Value {
 
 /// The numbers that it gives out next.
 async fn next(store: &impl Whole) -> [u64; 3] {
-    let machine = store.create(machine("next")).await.unwrap();
+    numbers(store, "next", 2).await
+}
+
+/// The same once more.
+async fn next_again(store: &impl Whole) -> [u64; 3] {
+    numbers(store, "again", 3).await
+}
+
+async fn numbers(store: &impl Whole, name: &str, attempt: u32) -> [u64; 3] {
+    let machine = store.create(machine(name)).await.unwrap();
     let version = machine.metadata().resource_version;
-    let position = EventLog::append(store, vec![event(RUNS[1], 2, 1)]).await.unwrap()[0];
+    let position = EventLog::append(store, vec![event(RUNS[1], attempt, 1)]).await.unwrap()[0];
     [version, position, AuditLog::append(store, entry("next"), None).await.unwrap()]
 }
 
@@ -108,12 +117,21 @@ async fn a_store_is_the_same_there_and_back() {
     let store = PostgresStore::open(options.clone()).await.unwrap();
     assert_eq!(content(&store).await, expected);
     drop(store);
+    let empty = to_sqlite(first.path(), database_of(first.path())).await.unwrap_err();
+    assert!(matches!(empty, MigrateError::Postgres(PostgresError::Empty { .. })), "{empty}");
     to_sqlite(first.path(), options.clone()).await.unwrap();
     let back = SqliteStore::open(first.path()).unwrap();
     assert_eq!(content(&back).await, expected);
     assert_eq!(next(&back).await, numbers);
-    let store = PostgresStore::open(options).await.unwrap();
-    assert_eq!(next(&store).await, numbers);
+    drop(back);
+    // And there again, into another database.
+    fs::remove_file(first.path().join(MIGRATED)).unwrap();
+    let third = database_of(first.path());
+    to_postgres(first.path(), third.clone()).await.unwrap();
+    let again = PostgresStore::open(third).await.unwrap();
+    assert_eq!(next_again(&again).await, numbers.map(|number| number + 1));
+    let moved = PostgresStore::open(options).await.err().unwrap();
+    assert!(matches!(moved, PostgresError::Moved), "{moved}");
 }
 
 #[tokio::test]

@@ -149,8 +149,16 @@ fn a_store_moves_to_postgresql_and_back() {
     let coordinator = start(&site, " ready ");
     site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
     coordinator.kill();
+    // A host that was never the active one has the key of the secrets alone; the rest is in the store.
+    let ca = std::fs::read(site.data().join("pki/ca.pem")).unwrap();
+    for directory in ["pki", "admin"] {
+        std::fs::remove_dir_all(site.data().join(directory)).unwrap();
+    }
     let (is_well, said) = landfall(&["migrate-store", "--to", "sqlite"]);
     assert!(is_well && said.contains("documents: 2 rows, the same in both"), "{said}");
+    assert_eq!(std::fs::read(site.data().join("pki/ca.pem")).unwrap(), ca);
+    let (is_well, said) = landfall(&["run"]);
+    assert!(!is_well && said.contains("landfall.db is there"), "{said}");
     std::fs::write(site.config(), config).unwrap();
     let _coordinator = start(&site, " ready ");
     for name in ["m1", "m2"] {

@@ -7,9 +7,12 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::leases::{Lease, MAX_RANGE};
 use crate::policy::SharedFile;
@@ -79,7 +82,14 @@ impl LeaseFile {
     /// # Errors
     /// When it cannot be written.
     pub async fn save(&self, leases: BTreeMap<Ipv4Addr, Lease>) -> io::Result<()> {
-        let bytes = serde_json::to_vec(&Kept { version: 1, leases })?;
+        self.put(serde_json::to_vec(&Kept { version: 1, leases })?).await
+    }
+
+    /// Replaces the file by what another one has.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn put(&self, bytes: Vec<u8>) -> io::Result<()> {
         match self {
             Self::Own(path) => {
                 let path = path.clone();
@@ -87,6 +97,43 @@ impl LeaseFile {
                 tokio::task::spawn_blocking(move || replace(&path, &bytes)).await.map_err(io::Error::other)?
             }
             Self::Shared(file) => file.write(&bytes).await,
+        }
+    }
+}
+
+/// Saves leases one after another, the newest of those that wait.
+pub struct Saver {
+    newest: watch::Sender<(u64, BTreeMap<Ipv4Addr, Lease>)>,
+    saved: watch::Receiver<u64>,
+}
+
+impl Saver {
+    /// Into this file, until dropped; what waits then is still saved.
+    pub fn start(file: LeaseFile) -> Self {
+        let (newest, mut waiting) = watch::channel((0, BTreeMap::new()));
+        let (done, saved) = watch::channel(0);
+        tokio::spawn(async move {
+            while waiting.changed().await.is_ok() {
+                let (number, leases) = waiting.borrow_and_update().clone();
+                if let Err(error) = file.save(leases).await {
+                    tracing::error!(service = "dhcp", %file, %error, "cannot store the leases");
+                }
+                done.send_replace(number);
+            }
+        });
+        Self { newest, saved }
+    }
+
+    /// Saves them; waits for that, no longer than `limit`.
+    pub async fn save(&self, leases: BTreeMap<Ipv4Addr, Lease>, limit: Duration) {
+        let mut number = 0;
+        self.newest.send_modify(|newest| {
+            number = newest.0 + 1;
+            *newest = (number, leases);
+        });
+        let mut saved = self.saved.clone();
+        if timeout(limit, saved.wait_for(|saved| *saved >= number)).await.is_err() {
+            tracing::warn!(service = "dhcp", "storing the leases takes long; the client is answered meanwhile");
         }
     }
 }
@@ -123,6 +170,48 @@ mod tests {
             *self.0.lock().unwrap() = Some(bytes.to_vec());
             Ok(())
         }
+    }
+
+    /// Takes a while for each write, and notes how many went on at once.
+    #[derive(Default)]
+    struct Slow(Memory, std::sync::atomic::AtomicUsize);
+
+    #[async_trait]
+    impl SharedFile for Slow {
+        async fn read(&self) -> io::Result<Option<Vec<u8>>> {
+            self.0.read().await
+        }
+
+        async fn write(&self, bytes: &[u8]) -> io::Result<()> {
+            use std::sync::atomic::Ordering::SeqCst;
+            assert_eq!(self.1.fetch_add(1, SeqCst), 0, "one after another");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            self.1.fetch_sub(1, SeqCst);
+            self.0.write(bytes).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_saves_follow_one_another_and_the_newest_counts() {
+        let slow = Arc::new(Slow::default());
+        let file = LeaseFile::Shared(slow.clone());
+        let saver = Saver::start(file.clone());
+        let lease = Lease {
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            state: LeaseState::Bound,
+            until: 7,
+            unknown: false,
+            reserved: false,
+        };
+        let leases = |last: u8| BTreeMap::from([(Ipv4Addr::new(10, 0, 0, last), lease)]);
+        let begun = tokio::time::Instant::now();
+        for last in 1..=5 {
+            saver.save(leases(last), Duration::from_millis(500)).await;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(3), "no client waits for a slow disk");
+        drop(saver);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(file.load().await.unwrap(), leases(5));
     }
 
     #[tokio::test]

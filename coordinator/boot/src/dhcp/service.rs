@@ -8,12 +8,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dhcproto::v4::MessageType;
 use landfall_api::MacAddr;
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::bootfile::BootServer;
 use super::full::{self, Network, Subnet, Subnets};
-use super::lease_file::LeaseFile;
+use super::lease_file::{LeaseFile, Saver};
 use super::leases::{DECLINED_LIFE, MAX_RANGE, Pool};
 #[cfg(test)]
 use super::leases::{Lease, LeaseState};
@@ -62,6 +61,10 @@ impl Clock {
     }
 }
 
+/// A client waits so long for its lease to be stored, and every other one behind it. A disk that is full or slow must lock none of them
+/// out: the address comes from a hash, so a lost lease is given to the same machine again.
+const SAVE_LIMIT: Duration = Duration::from_millis(500);
+
 impl Leases {
     /// Leases that hold for an hour, for tests.
     #[cfg(test)]
@@ -96,7 +99,7 @@ impl Leases {
 
 enum Mode {
     Proxy,
-    Full { leases: Leases, file: LeaseFile },
+    Full { leases: Leases, saver: Saver },
 }
 
 /// A DHCP service that listens, and answers once [`DhcpService::run`] is polled.
@@ -233,7 +236,7 @@ impl DhcpService {
         match &self.mode {
             _ if port == PXE_PORT => proxy::answer_4011(request, standing, &self.server),
             Mode::Proxy => proxy::answer_67(request, standing, &self.server),
-            Mode::Full { leases, file } => {
+            Mode::Full { leases, saver } => {
                 let (outcome, kept) = {
                     let mut subnets = leases.lock();
                     let before = subnets.revision();
@@ -243,7 +246,7 @@ impl DhcpService {
                     (outcome, (subnets.revision() != before).then(|| subnets.kept()))
                 };
                 if let Some(kept) = kept {
-                    save(file, kept).await;
+                    saver.save(kept, SAVE_LIMIT).await;
                 }
                 outcome
             }
@@ -331,24 +334,12 @@ async fn full_mode(config: &Config, own: Ipv4Addr, file: LeaseFile) -> Result<Mo
     let own = subnets.next().ok_or_else(missing)?;
     Ok(Mode::Full {
         leases: Leases { subnets: Arc::new(Mutex::new(Subnets::new(own, subnets.collect()))), clock },
-        file,
+        saver: Saver::start(file),
     })
 }
 
 const fn invalid(key: &'static str, what: String, hint: &'static str) -> DhcpError {
     DhcpError::Config { key, what, hint }
-}
-
-/// Every client waits while leases are stored, so that a store that hangs must not delay them for long.
-const SAVE_LIMIT: Duration = Duration::from_millis(500);
-
-/// Before the client gets its answer. A full disk must not lock every machine out: the address comes from a hash, so a lost lease is
-/// given to the same machine again.
-async fn save(file: &LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super::leases::Lease>) {
-    let saved = timeout(SAVE_LIMIT, file.save(kept)).await;
-    if let Err(error) = saved.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-        tracing::error!(service = "dhcp", %file, %error, "cannot store the leases");
-    }
 }
 
 /// Whether an operator wants to see it. On a network with ordinary clients theirs is the bulk, and none of it is about us.

@@ -38,7 +38,10 @@ impl Driver {
             let Some(found) = self.documents().await? else { break };
             may_change(&found, request)?;
             let Some(bmc) = self.connection.bmc() else { break };
-            self.shared.fleet.is_sure()?;
+            // Once: a machine that was switched off for it must not stay so.
+            if n == 0 {
+                self.shared.fleet.is_sure()?;
+            }
             if let Err(error) = bmc.change_power(*change).await {
                 if !matches!(error, BmcError::Unsupported { .. }) {
                     self.connection.failed(&error).await?;

@@ -23,12 +23,11 @@ impl Driver {
 
     /// Wakes a machine once more: it may have been on its way down, or its switch's port closed, when it was woken first.
     pub(super) async fn wake_again(&mut self) {
-        if self.on_since.is_some_and(|since| since.elapsed() < WAKE_AGAIN) {
+        if self.on_since.is_some_and(|since| since.elapsed() < WAKE_AGAIN) || !self.shared.fleet.may_promise() {
             return;
         }
         self.on_since = Some(Instant::now());
-        if self.shared.fleet.may_promise()
-            && let Some(bmc) = self.connection.bmc()
+        if let Some(bmc) = self.connection.bmc()
             && let Err(error) = bmc.change_power(PowerChange::On).await
         {
             tracing::warn!(machine = self.machine, %error, "the machine is not woken again");

@@ -7,21 +7,25 @@ use tokio_postgres::{Client, Transaction};
 use super::connect::Link;
 use super::error::PostgresError;
 use super::options::PostgresOptions;
-use super::{schema, turn};
+use super::schema;
+use super::turn::{self, MIGRATION};
 
 /// Keeps coordinators away while it lives.
 pub(crate) struct Alone(Client);
 
 impl Alone {
-    /// Opens the database, and makes its tables where there are none.
+    /// Opens the database, and makes its tables where there are none, if it may be `empty`.
     ///
     /// # Errors
-    /// As [`super::PostgresStore::open`].
-    pub(crate) async fn open(options: PostgresOptions) -> Result<Self, PostgresError> {
+    /// As [`super::PostgresStore::open`]; [`PostgresError::Empty`].
+    pub(crate) async fn open(options: PostgresOptions, empty: bool) -> Result<Self, PostgresError> {
         options.check_encryption()?;
-        let link = Link::new(options);
+        let link = Link::new(options.named(MIGRATION));
         let mut client = link.checked(Arc::default()).await?;
         turn::take(&client, &[]).await?;
+        if !empty && schema::found(&client).await? == 0 {
+            return Err(PostgresError::Empty { at: link.options().place() });
+        }
         schema::open(&mut client, &link.options().key_dir).await?;
         Ok(Self(client))
     }
@@ -29,7 +33,8 @@ impl Alone {
     /// A transaction that may take as long as it takes.
     pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, PostgresError> {
         let transaction = self.0.transaction().await?;
-        let patient = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0";
+        let patient = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
+             SET LOCAL bytea_output = hex";
         transaction.batch_execute(patient).await?;
         Ok(transaction)
     }

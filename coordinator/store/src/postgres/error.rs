@@ -86,6 +86,15 @@ pub enum PostgresError {
         "the server does not show whether {by} works; use the same PostgreSQL role on every host, and set track_activities to on"
     )]
     Unwatched { by: String },
+    /// `migrate-store` has copied its content into a SQLite store, which goes on.
+    #[error(
+        "the store in this database was moved to SQLite by migrate-store; remove [store] from this host's configuration, or name \
+            an empty database to move it back"
+    )]
+    Moved,
+    /// There is no store in it.
+    #[error("the database at {at} has no store in it; correct the URL")]
+    Empty { at: String },
     /// The key of the secrets is not usable.
     #[error(transparent)]
     Key(#[from] OpenError),

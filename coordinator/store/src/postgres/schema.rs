@@ -14,7 +14,8 @@ use crate::seal::Sealer;
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
 /// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow: its row's lock
 /// puts the events of one workflow in order, and counting them is no scan. `turn` has what the store that has the database alone calls its
-/// turn, so that a write outside of its session is refused once another one's has begun. Times are in ms since 1970, as in SQLite.
+/// turn, so that a write outside of its session is refused once another one's has begun; and whether
+/// `migrate-store` has taken the content elsewhere. Times are in ms since 1970, as in SQLite.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE landfall (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -45,7 +46,8 @@ const MIGRATIONS: &[&str] = &["
         position bigint PRIMARY KEY, ring smallint NOT NULL, is_intent boolean NOT NULL, json text NOT NULL);
     CREATE INDEX audit_of ON audit (ring, position);
 ", "
-    CREATE TABLE turn (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid());
+    CREATE TABLE turn (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
+        moved boolean NOT NULL DEFAULT false);
     INSERT INTO turn DEFAULT VALUES;
 "];
 
@@ -62,6 +64,9 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
     for (version, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(found).unwrap_or_default()) {
         transaction.batch_execute(migration).await?;
         transaction.execute("UPDATE landfall SET schema = $1", &[&version]).await?;
+    }
+    if transaction.query_one("SELECT moved FROM turn", &[]).await?.get(0) {
+        return Err(PostgresError::Moved);
     }
     let row = transaction.query_one("SELECT id, proof FROM landfall", &[]).await?;
     let (sealer, proof) = Sealer::open(key_dir, row.get(1))?;

@@ -12,6 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use super::connect::{ANSWER, Link, within};
@@ -29,8 +30,13 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Where one that waits lost its own connection, the one that had the database lost it too: that one has the agents, and gets so
 /// long to take the database again.
 const PRECEDENCE: Duration = Duration::from_secs(5);
+/// So often the row that names the turn is asked for, each time for as long as a lock may take.
+const TRIES: usize = 3;
 /// Between two tries to connect.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// What `migrate-store` is called by the server: it may read for longer than a coordinator is ever silent.
+pub(super) const MIGRATION: &str = "landfall-coordinator migrate-store";
 
 /// A session of the server. Its process number alone may be another's later.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +124,18 @@ pub(super) struct Turn {
 impl Turn {
     /// That of a session that has taken the database.
     pub(super) async fn begin(client: &Client) -> Result<Self, PostgresError> {
-        let id = client.query_one("UPDATE turn SET id = gen_random_uuid() RETURNING id", &[]).await?.get(0);
+        // What the former one writes beside its session waits for nothing any more, and may take longer than this one may wait.
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'turn'::regclass AND pid <> pg_backend_pid()";
+        let update = "UPDATE turn SET id = gen_random_uuid() RETURNING id";
+        let mut tries = 0;
+        let id = loop {
+            client.execute(others, &[]).await?;
+            match client.query_one(update, &[]).await {
+                Ok(row) => break row.get(0),
+                Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && tries < TRIES => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        };
         Ok(Self { id, sessions: vec![Backend::of(client).await?] })
     }
 
@@ -193,6 +210,7 @@ async fn in_turn(
             }
         }
         if let Some(Holder { backend, name, silent }) = within(holder(client)).await?
+            && name != MIGRATION
             && silent.ok_or_else(|| PostgresError::Unwatched { by: name.clone() })? > SILENT
         {
             tracing::warn!(

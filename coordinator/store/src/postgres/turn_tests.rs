@@ -189,6 +189,24 @@ async fn one_whose_turn_is_over_writes_nothing_beside_its_session() {
 }
 
 #[tokio::test]
+async fn what_the_former_one_still_writes_holds_up_no_takeover() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = active(&options, "a").await;
+    let b = standby(&options, "b", "a").await;
+    // As a statement of one that died, which the server carries out to its end.
+    let hung = Link::new(options.clone()).connect(Arc::default()).await.unwrap();
+    hung.batch_execute("SET statement_timeout = 0; BEGIN; SELECT FROM turn FOR SHARE").await.unwrap();
+    let begun = Instant::now();
+    let sleeps = tokio::spawn(async move { hung.batch_execute("SELECT pg_sleep(300)").await });
+    drop(a);
+    let b = within(b).await.unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    sleeps.await.unwrap().unwrap_err();
+    writes_again(&b, "m1").await;
+}
+
+#[tokio::test]
 async fn one_whose_database_went_back_starts_anew() {
     let server = Server::start(&[]);
     let options = server.database();

@@ -111,7 +111,6 @@ struct Keeper {
 
 async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
     // The session is gone before another is sought: the server still holds for it what a store that is alone has locked.
-    // The session is gone before another is sought.
     loop {
         let Some(lost) = keeper.serve(session, &mut queue).await else { break };
         keeper.tenure.lost();
