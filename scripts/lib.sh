@@ -45,14 +45,14 @@ cache_dir() {
     done
 }
 
-# prune_cache: removes all but the newest images and kernels, and none that was used within two hours: another checkout may run
-# its tests with it.
+# prune_cache: removes all but the newest images and kernels, and none that was used within four hours: another checkout may run
+# its tests with it, the full set for up to three.
 prune_cache() {
     local kind stamp old
     for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 artefacts/switch-:2 artefacts/arm64-packages-:1 artefacts/arm64-images-:2 artefacts/shim-:1 tools/qemu-system-x86_:1 tools/qemu-system-arm_:1 tools/sushy-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r stamp old; do
-            [ "${stamp%.*}" -gt $(($(date +%s) - 7200)) ] || rm -rf --one-file-system "$old"
+            [ "${stamp%.*}" -gt $(($(date +%s) - 14400)) ] || rm -rf --one-file-system "$old"
         done || true
     done
 }
