@@ -40,9 +40,6 @@ pub enum ConfigError {
     Invalid { key: &'static str, what: String, hint: &'static str },
 }
 
-/// With this one they are as many as an agent takes.
-const MAX_OTHERS: usize = 7;
-
 /// Everything that can be configured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -280,7 +277,7 @@ impl Config {
         }
         self.validate_version()?;
         self.store.validate().map_err(of_store)?;
-        self.validate_others()?;
+        self.store.validate_others(&self.others).map_err(of_store)?;
         if let Err(KernelArgsError(key, found)) = check_kernel_args(&self.boot) {
             return invalid(key, &format!("contains {found:?}, which iPXE would interpret"), "remove it");
         }
@@ -325,33 +322,6 @@ impl Config {
             return invalid("log.filter", &error.to_string(), "use the syntax of RUST_LOG, such as info");
         }
         Ok(())
-    }
-
-    /// Refuses addresses that agents would not take.
-    fn validate_others(&self) -> Result<(), ConfigError> {
-        let invalid = |what: String, hint| Err(ConfigError::Invalid { key: "others", what, hint });
-        if self.others.len() > MAX_OTHERS {
-            return invalid(format!("has more than {MAX_OTHERS} coordinators"), "leave some out");
-        }
-        if !self.others.is_empty() && self.store.url.is_none() {
-            return invalid(
-                "is stated, but the store is this host's own".to_owned(),
-                "write [store] url, or leave it out",
-            );
-        }
-        let is_address = |url: &str| {
-            let uri: Option<axum::http::Uri> = url.parse().ok();
-            uri.is_some_and(|uri| {
-                uri.scheme_str() == Some("https")
-                    && uri.port_u16().is_some()
-                    && !url.ends_with('/')
-                    && uri.path() == "/"
-            })
-        };
-        match self.others.iter().find(|url| !is_address(url)) {
-            Some(url) => invalid(format!("has {url:?}"), "write https://host:port, such as https://192.0.2.11:7443"),
-            None => Ok(()),
-        }
     }
 
     /// Refuses what does not go with the version of IP of `advertise`.

@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use axum::http::Uri;
 use landfall_store::{DATABASE, PostgresOptions};
 use serde::{Deserialize, Serialize};
+
+/// With this one they are as many as an agent takes.
+const MAX_OTHERS: usize = 7;
 
 /// Why `[store]` cannot be used.
 #[derive(Debug)]
@@ -50,6 +54,30 @@ impl StoreConfig {
         match PostgresOptions::new(url, Path::new("")) {
             Ok(_) => Ok(()),
             Err(error) => invalid("store.url", &error.to_string(), "see docs/scale.md"),
+        }
+    }
+
+    /// Refuses coordinators that cannot take this one's place, and addresses that agents would not take.
+    pub(super) fn validate_others(&self, others: &[String]) -> Result<(), Fault> {
+        let invalid = |what: String, hint| Err(Fault { key: "others", what, hint });
+        if others.len() > MAX_OTHERS {
+            return invalid(format!("has more than {MAX_OTHERS} coordinators"), "leave some out");
+        }
+        if !others.is_empty() && self.url.is_none() {
+            return invalid(
+                "is stated, but the store is this host's own".to_owned(),
+                "write [store] url, or leave it out",
+            );
+        }
+        let is_address = |url: &str| {
+            url.parse::<Uri>().is_ok_and(|uri| {
+                let is_whole = uri.path() == "/" && uri.query().is_none() && !url.ends_with('/');
+                uri.scheme_str() == Some("https") && uri.port_u16().is_some() && is_whole
+            })
+        };
+        match others.iter().find(|url| !is_address(url)) {
+            Some(url) => invalid(format!("has {url:?}"), "write https://host:port, such as https://192.0.2.11:7443"),
+            None => Ok(()),
         }
     }
 

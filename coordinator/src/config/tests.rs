@@ -103,6 +103,27 @@ fn what_cannot_work_is_refused_by_key() {
 }
 
 #[test]
+fn others_must_be_addresses_that_agents_take() {
+    let of = |others: &str, store: &str| parse(&format!("others = {others}\n{MINIMAL}\n{store}"));
+    let store = "[store]\nurl = \"postgresql://a@localhost/d\"";
+    of("[\"https://192.0.2.11:7443\", \"https://[fd77::2]:7443\", \"https://b.example:1\"]", store).unwrap();
+    let eight = format!("[{}]", ["\"https://b:1\""; 8].join(","));
+    for (others, store, named) in [
+        ("[\"https://b:7443\"]", "", "others: is stated, but the store is this host's own"),
+        (&eight, store, "others: has more than 7"),
+        ("[\"b:7443\"]", store, "others: has \"b:7443\""),
+        ("[\"http://b:7443\"]", store, "others: has"),
+        ("[\"https://b\"]", store, "others: has"),
+        ("[\"https://b:7443/\"]", store, "others: has"),
+        ("[\"https://b:7443/x\"]", store, "others: has"),
+        ("[\"https://b:7443?x\"]", store, "others: has"),
+    ] {
+        let error = of(others, store).unwrap_err();
+        assert!(error.contains(named), "{others}: {error}");
+    }
+}
+
+#[test]
 fn a_sqlite_store_is_never_left_behind_for_another() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreConfig { url: Some("postgresql://a@localhost/d".into()), ..StoreConfig::default() };

@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    API_VERSION, Document, HistoryOperation, IdentitySpec, Kind, MacAddr, Machine, MachinePhase, MachineSpec,
-    MachineStatus, Metadata, Shared,
+    API_VERSION, AuditEntry, AuditOutcome, Document, HistoryOperation, IdentitySpec, Kind, MacAddr, Machine,
+    MachinePhase, MachineSpec, MachineStatus, Metadata, Shared,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -34,6 +34,20 @@ pub(super) fn with_serial(document: &Document, serial: &str) -> Document {
 
 pub(super) fn event(workflow_uid: Uuid, attempt: u32, seq: u64) -> EventRecord {
     EventRecord { workflow_uid, action_index: 0, attempt, seq, time: Timestamp::UNIX_EPOCH, body: EventBody::Started }
+}
+
+pub(super) fn audit_entry(who: &str) -> AuditEntry {
+    AuditEntry {
+        position: 0,
+        time: Timestamp::UNIX_EPOCH,
+        who: who.into(),
+        from: String::new(),
+        action: "Approve".into(),
+        subject: String::new(),
+        outcome: AuditOutcome::Done,
+        code: String::new(),
+        detail: String::new(),
+    }
 }
 
 async fn on_each<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {

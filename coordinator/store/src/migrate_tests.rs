@@ -3,33 +3,19 @@
 use std::fs;
 
 use jiff::Timestamp;
-use landfall_api::{AuditEntry, AuditOutcome, Kind};
+use landfall_api::Kind;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::access::{GrantKind, GrantStore};
 use crate::audit::AuditLog;
-use crate::conformance::{event, machine, with_serial};
+use crate::conformance::{audit_entry as entry, event, machine, with_serial};
 use crate::postgres::server::database_of;
 use crate::postgres::{PostgresError, PostgresStore};
 use crate::sqlite::SqliteStore;
 use crate::{DATABASE, DocumentStore, EventLog, KEY_FILE, MIGRATED, MigrateError, SecretStore, to_postgres, to_sqlite};
 
 const RUNS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
-
-fn entry(who: &str) -> AuditEntry {
-    AuditEntry {
-        position: 0,
-        time: Timestamp::UNIX_EPOCH,
-        who: who.into(),
-        from: String::new(),
-        action: "Approve".into(),
-        subject: String::new(),
-        outcome: AuditOutcome::Done,
-        code: String::new(),
-        detail: String::new(),
-    }
-}
 
 trait Whole: DocumentStore + EventLog + SecretStore + AuditLog + GrantStore {}
 impl<S: DocumentStore + EventLog + SecretStore + AuditLog + GrantStore> Whole for S {}

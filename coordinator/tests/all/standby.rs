@@ -93,12 +93,10 @@ fn one_takes_over_from_the_other_and_back() {
     sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_install_goes_on_at_the_other_coordinator() {
+/// The first one active, the other a standby, and an agent whose first attempt is acknowledged.
+async fn under_way(sites: &[Site; 2]) -> (Coordinator, Coordinator, Agent) {
     // Already installed by another test is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let sites = two(&server.create());
     let a = start(&sites[0], " ready ");
     share(&sites[0].data(), &sites[1].data());
     let b = start(&sites[1], STANDBY);
@@ -106,6 +104,14 @@ async fn an_install_goes_on_at_the_other_coordinator() {
     let agent = Agent::start(&sites[0], &sites[0].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
     agent.report(1).await;
     agent.handle.flush(LIMIT).await.unwrap();
+    (a, b, agent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_install_goes_on_at_the_other_coordinator() {
+    let server = Server::start(&[]);
+    let sites = two(&server.create());
+    let (a, b, agent) = under_way(&sites).await;
 
     // What the agent reports in between, no coordinator hears at first.
     let begun = Instant::now();
@@ -198,19 +204,12 @@ fn way_to(port: u16) -> (u16, Arc<AtomicBool>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_leave_a_coordinator_that_lost_its_database() {
-    drop(rustls::crypto::ring::default_provider().install_default());
     let [port] = landfall_edge::testing::ports();
     let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
     let near = server.create();
     let (way, silent) = way_to(port);
     let sites = two_by([&format!("postgresql://landfall@127.0.0.1:{way}/test0"), &near]);
-    let a = start(&sites[0], " ready ");
-    share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], STANDBY);
-    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
-    let agent = Agent::start(&sites[0], &sites[0].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
-    agent.report(1).await;
-    agent.handle.flush(LIMIT).await.unwrap();
+    let (a, b, agent) = under_way(&sites).await;
 
     // The agent still reaches the first one, which it prefers; that one serves nothing any more.
     let begun = Instant::now();

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_api::AuditEntry;
 use landfall_postgres::Server;
 use uuid::Uuid;
 
 use super::server::{Databases as _, database};
 use super::*;
 use crate::audit::AuditLog;
-use crate::conformance::{event, machine, with_serial};
+use crate::conformance::{audit_entry as entry, event, machine, with_serial};
 use crate::{ChangeOp, KEY_FILE};
 
 /// Generous: the machine may be busy.
@@ -419,17 +418,6 @@ async fn a_url_with_a_password_or_in_plain_is_refused() {
 #[tokio::test]
 async fn audit_entries_of_both_have_one_order() {
     let (a, b) = two().await;
-    let entry = |who: &str| AuditEntry {
-        position: 0,
-        time: Timestamp::UNIX_EPOCH,
-        who: who.into(),
-        from: String::new(),
-        action: "Approve".into(),
-        subject: String::new(),
-        outcome: landfall_api::AuditOutcome::Done,
-        code: String::new(),
-        detail: String::new(),
-    };
     let intent = a.intend(entry("interrupted")).await.unwrap();
     let ended = b.intend(entry("ended")).await.unwrap();
     let of_both = (0..20).map(|_| async {
