@@ -22,7 +22,7 @@ impl Alone {
         options.check_encryption()?;
         let link = Link::new(options.named(MIGRATION));
         let mut client = link.checked(Arc::default()).await?;
-        turn::take(&client, &[]).await?;
+        turn::take(&client).await?;
         if !empty && schema::found(&client).await? == 0 {
             return Err(PostgresError::Empty { at: link.options().place() });
         }

@@ -86,7 +86,7 @@ impl PostgresStore {
         let client = link.checked(Arc::clone(&hints)).await?;
         // Before the tables of the one that has it change.
         if link.options().is_exclusive {
-            turn::take(&client, &[]).await?;
+            turn::take(&client).await?;
         }
         Self::of(link, client, hints).await
     }

@@ -27,7 +27,7 @@ impl Session {
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
             if let Some(turn) = turn {
-                turn.resume(&client).await?;
+                turn.resume(&client, link).await?;
             }
             schema::check(&client, id).await?;
             Self::begin(client, hints).await

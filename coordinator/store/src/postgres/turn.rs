@@ -27,6 +27,8 @@ const HELD: i64 = 0x6c66_3f08_c2e5_19d4;
 const SILENT: Duration = Duration::from_secs(5);
 /// How often one that waits looks.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often one that takes the database from its own lost session looks whether it is in line for it.
+const IN_LINE: Duration = Duration::from_millis(5);
 /// Where one that waits lost its own connection, the one that had the database lost it too: that one has the agents, and gets so
 /// long to take the database again.
 const PRECEDENCE: Duration = Duration::from_secs(5);
@@ -69,28 +71,48 @@ struct Holder {
     silent: Option<Duration>,
 }
 
-/// Takes the database for the session of this connection. `own`: sessions that this store had, of which the server may not know that they
-/// are lost: they are ended.
+/// Takes the database for the session of this connection.
 ///
 /// # Errors
 /// [`PostgresError::InUse`].
-pub(super) async fn take(client: &Client, own: &[Backend]) -> Result<(), PostgresError> {
+pub(super) async fn take(client: &Client) -> Result<(), PostgresError> {
+    match take_free(client).await? {
+        None => Ok(()),
+        Some(holder) => Err(PostgresError::InUse { by: holder.name }),
+    }
+}
+
+/// The same, unless a session has the database: that one is the answer.
+async fn take_free(client: &Client) -> Result<Option<Holder>, PostgresError> {
     loop {
         if client.query_one("SELECT pg_try_advisory_lock($1)", &[&HELD]).await?.get(0) {
-            return Ok(());
+            return Ok(None);
         }
-        match holder(client).await? {
-            // It has just ended.
-            None => {}
-            // It waits for the lock at once, so that none of those who look from time to time comes before it.
-            Some(holder) if own.contains(&holder.backend) => {
-                holder.backend.end(client).await?;
-                client.execute("SELECT pg_advisory_lock($1)", &[&HELD]).await?;
-                return Ok(());
-            }
-            Some(holder) => return Err(PostgresError::InUse { by: holder.name }),
+        // `None`: it has just ended.
+        if let Some(holder) = holder(client).await? {
+            return Ok(Some(holder));
         }
     }
+}
+
+/// Takes the database from another session of the same store, which it ends: the server may not know that it is lost.
+///
+/// This session is in line for the lock before that one ends, so that none of those who look from time to time comes between.
+async fn inherit(client: &Client, link: &Link, from: &Backend) -> Result<(), PostgresError> {
+    let other = link.connect(Arc::default()).await?;
+    let own = Backend::of(client).await?;
+    let in_line = async {
+        client.execute("SELECT pg_advisory_lock($1)", &[&HELD]).await?;
+        Ok(())
+    };
+    let ended = async {
+        let is_in_line = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1)";
+        while !other.query_one(is_in_line, &[&own.pid]).await?.get::<_, bool>(0) {
+            sleep(IN_LINE).await;
+        }
+        from.end(&other).await
+    };
+    tokio::try_join!(in_line, ended).map(drop)
 }
 
 async fn holder(client: &Client) -> Result<Option<Holder>, PostgresError> {
@@ -143,8 +165,12 @@ impl Turn {
     ///
     /// # Errors
     /// [`PostgresError::InUse`], [`PostgresError::Overtaken`]: this turn is over.
-    pub(super) async fn resume(&mut self, client: &Client) -> Result<(), PostgresError> {
-        take(client, &self.sessions).await?;
+    pub(super) async fn resume(&mut self, client: &Client, link: &Link) -> Result<(), PostgresError> {
+        match take_free(client).await? {
+            None => {}
+            Some(holder) if self.sessions.contains(&holder.backend) => inherit(client, link, &holder.backend).await?,
+            Some(holder) => return Err(PostgresError::InUse { by: holder.name }),
+        }
         self.sessions.push(Backend::of(client).await?);
         let now: Uuid = client.query_one("SELECT id FROM turn", &[]).await?.get(0);
         if now == self.id { Ok(()) } else { Err(PostgresError::Overtaken) }
@@ -199,7 +225,7 @@ async fn in_turn(
     let mut name = None;
     loop {
         if Instant::now() >= from {
-            match within(take(client, &[])).await {
+            match within(take(client)).await {
                 Err(PostgresError::InUse { by }) => {
                     if name.as_ref() != Some(&by) {
                         has_it(&by);
