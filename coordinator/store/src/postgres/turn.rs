@@ -166,12 +166,14 @@ impl Turn {
     /// # Errors
     /// [`PostgresError::InUse`], [`PostgresError::Overtaken`]: this turn is over.
     pub(super) async fn resume(&mut self, client: &Client, link: &Link) -> Result<(), PostgresError> {
+        // Before it has the lock: where no answer says so, the server may think that this session has it.
+        self.sessions.push(Backend::of(client).await?);
         match take_free(client).await? {
             None => {}
             Some(holder) if self.sessions.contains(&holder.backend) => inherit(client, link, &holder.backend).await?,
             Some(holder) => return Err(PostgresError::InUse { by: holder.name }),
         }
-        self.sessions.push(Backend::of(client).await?);
+        self.sessions.drain(..self.sessions.len() - 1);
         let now: Uuid = client.query_one("SELECT id FROM turn", &[]).await?.get(0);
         if now == self.id { Ok(()) } else { Err(PostgresError::Overtaken) }
     }

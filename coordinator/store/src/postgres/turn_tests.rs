@@ -155,7 +155,7 @@ async fn none_comes_between_two_sessions_of_one_store() {
     turn::take(&first).await.unwrap();
     let mut turn = Turn::begin(&first).await.unwrap();
     let (other, mut sessions) = (connect().await, vec![first]);
-    let hurry = tokio::spawn(async move { while turn::take(&other).await.is_err() {} });
+    let hurry = tokio::spawn(async move { while let Err(PostgresError::InUse { .. }) = turn::take(&other).await {} });
     for _ in 0..20 {
         let next = connect().await;
         within(turn.resume(&next, &link)).await.unwrap();
