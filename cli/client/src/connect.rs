@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::join_all;
 use hickory_resolver::TokioResolver;
 use landfall_api::{Digest, Pin, SERVER_NAME};
 use landfall_pin::{Validity, client_config};
@@ -15,6 +16,7 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, ClientBuilder};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
 
+use crate::server::Place;
 use crate::{ClientError, Server};
 
 /// A coordinator and the caller.
@@ -53,26 +55,68 @@ pub enum Identity {
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Silence after which an answer counts as lost. A followed stream sends a line every 15 s, at least an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// For each of several coordinators to say that it is there.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client, and the URL that stands before every path.
 pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client, String), ClientError> {
-    let mut builder = builder();
-    if let Some(Identity::Token(token)) = &endpoint.identity {
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|e| {
-            ClientError::local("the token is not valid", e, "a token is one line of letters, digits and a few signs")
-        })?;
-        value.set_sensitive(true);
-        builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
-    }
     match &endpoint.server {
-        Server::Unix(path) => over_socket(builder, path),
-        Server::Https { host, port } => {
-            let builder = trusting(builder, endpoint)?.https_only(true);
-            let addresses = resolve(host, *port).await?;
-            Ok((built(builder.resolve_to_addrs(SERVER_NAME, &addresses))?, format!("https://{SERVER_NAME}:{port}")))
+        Server::Unix(path) => over_socket(identified(endpoint)?, path),
+        Server::Https(places) => {
+            let (mut addresses, trusted) = (resolved(places).await?, trusted(endpoint)?);
+            if places.len() > 1 {
+                put_active_first(endpoint, &trusted, &mut addresses).await?;
+            }
+            Ok((over_tls(endpoint, &trusted, &addresses)?, base()))
         }
     }
+}
+
+/// Without a port, so that each address has its own.
+fn base() -> String {
+    format!("https://{SERVER_NAME}")
+}
+
+/// A client that tries these addresses in turn for each connection.
+fn over_tls(endpoint: &Endpoint, trusted: &Trusted, addresses: &[SocketAddr]) -> Result<reqwest::Client, ClientError> {
+    let builder = identified(endpoint)?.https_only(true).resolve_to_addrs(SERVER_NAME, addresses);
+    built(match trusted {
+        Trusted::Pin(config) => builder.tls_backend_preconfigured(config.as_ref().clone()),
+        Trusted::Roots(roots, None) => builder.tls_certs_only(roots.clone()),
+        Trusted::Roots(roots, Some(identity)) => builder.tls_certs_only(roots.clone()).identity(identity.clone()),
+    })
+}
+
+/// Moves the address of the coordinator that is ready to the front, or of one that answers if none is. The port of one that stands by is
+/// closed; one that hangs takes connections and answers nothing; one that has lost its store says so.
+async fn put_active_first(
+    endpoint: &Endpoint, trusted: &Trusted, addresses: &mut [SocketAddr],
+) -> Result<(), ClientError> {
+    let mut first = None;
+    for n in 0..addresses.len() {
+        let asked = over_tls(endpoint, trusted, &addresses[n..=n])?.get(format!("{}/readyz", base()));
+        match asked.timeout(ANSWER_LIMIT).send().await {
+            Ok(answer) if answer.status().is_success() => {
+                first = Some(n);
+                break;
+            }
+            Ok(_) => first = first.or(Some(n)),
+            Err(_) => {}
+        }
+    }
+    addresses.rotate_left(first.unwrap_or(0));
+    Ok(())
+}
+
+/// A builder with the caller's token, if it is one.
+fn identified(endpoint: &Endpoint) -> Result<ClientBuilder, ClientError> {
+    let Some(Identity::Token(token)) = &endpoint.identity else { return Ok(builder()) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|e| {
+        ClientError::local("the token is not valid", e, "a token is one line of letters, digits and a few signs")
+    })?;
+    value.set_sensitive(true);
+    Ok(builder().default_headers([(AUTHORIZATION, value)].into_iter().collect()))
 }
 
 /// The same for the socket on the coordinator's own host.
@@ -100,8 +144,13 @@ fn built(builder: ClientBuilder) -> Result<reqwest::Client, ClientError> {
     })
 }
 
-/// A builder that trusts the coordinator only, and shows the caller's certificate where there is one.
-fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder, ClientError> {
+/// What a client trusts, the coordinator only, and the certificate that it shows where there is one. The files are read once.
+enum Trusted {
+    Pin(Box<rustls::ClientConfig>),
+    Roots(Vec<Certificate>, Option<reqwest::Identity>),
+}
+
+fn trusted(endpoint: &Endpoint) -> Result<Trusted, ClientError> {
     let pem = match &endpoint.identity {
         Some(Identity::Certificate { cert, key }) => {
             let mut both = read(cert)?;
@@ -129,7 +178,7 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
                 Some((_, cert, key)) => unfit(cert, key, &error),
                 None => ClientError::local("cannot set up the connection", error, "check --ca-pin"),
             })?;
-            return Ok(builder.tls_backend_preconfigured(config));
+            return Ok(Trusted::Pin(Box::new(config)));
         }
         Some(Trust::Ca(ca)) => ca,
     };
@@ -144,13 +193,11 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
             hint,
         ));
     }
-    let builder = builder.tls_certs_only(roots);
-    match pem {
-        Some((pem, cert, key)) => {
-            Ok(builder.identity(reqwest::Identity::from_pem(&pem).map_err(|error| unfit(cert, key, &error))?))
-        }
-        None => Ok(builder),
-    }
+    let identity = match pem {
+        Some((pem, cert, key)) => Some(reqwest::Identity::from_pem(&pem).map_err(|error| unfit(cert, key, &error))?),
+        None => None,
+    };
+    Ok(Trusted::Roots(roots, identity))
 }
 
 /// The certificates and the private key of a PEM file.
@@ -168,6 +215,21 @@ fn wanting(what: &str) -> ClientError {
 
 fn read(path: &Path) -> Result<Vec<u8>, ClientError> {
     std::fs::read(path).map_err(|e| ClientError::local(format!("cannot read {}", path.display()), e, ""))
+}
+
+/// The addresses of all, in their order; one that has none stops no other.
+async fn resolved(places: &[Place]) -> Result<Vec<SocketAddr>, ClientError> {
+    let (mut found, mut failed) = (Vec::new(), None);
+    for addresses in join_all(places.iter().map(|Place { host, port }| resolve(host, *port))).await {
+        match addresses {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ClientError> {

@@ -14,4 +14,4 @@ pub use connect::{Endpoint, Identity, Trust};
 pub use error::ClientError;
 pub use routes::{Change, Client, Lines, document, workflow};
 pub use scope::Scope;
-pub use server::Server;
+pub use server::{Place, Server};

@@ -52,7 +52,7 @@ pub struct Change {
 }
 
 impl Client {
-    /// A client of that coordinator; a name is resolved, and nothing is sent yet.
+    /// A client of that coordinator; a name is resolved. Of several, each is asked whether it is ready, until one is.
     ///
     /// # Errors
     /// [`ClientError`] for files, names and credentials that cannot be used.
