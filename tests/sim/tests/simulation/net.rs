@@ -44,9 +44,13 @@ pub(crate) enum Line {
 #[derive(Clone)]
 pub(crate) struct Net(Arc<Inner>);
 
+/// A connection: the computer's port, which coordinator has its other end, and how it is.
+type Connected = (u64, u64, Flag<Line>);
+
 struct Inner {
-    server: Mutex<Option<mpsc::Sender<Incoming>>>,
-    lines: Mutex<Vec<(u64, Flag<Line>)>>,
+    /// Where coordinators listen, the newest last: each has a number.
+    servers: Mutex<Vec<(u64, mpsc::Sender<Incoming>)>>,
+    lines: Mutex<Vec<Connected>>,
     chance: Mutex<Chance>,
     /// In a hundred: connections refused on the way, and chunks that are very late.
     rough: u64,
@@ -59,28 +63,38 @@ fn own<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Net {
     pub(crate) fn new(chance: Chance, rough: u64, calm: Flag<bool>) -> Self {
-        let (server, lines) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { server, lines, chance: Mutex::new(chance), rough, calm }))
+        let (servers, lines) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { servers, lines, chance: Mutex::new(chance), rough, calm }))
     }
 
-    /// From now on connections come out here.
-    pub(crate) fn listen(&self) -> mpsc::Receiver<Incoming> {
+    /// From now on connections to the coordinator of this number come out here.
+    pub(crate) fn listen(&self, coordinator: u64) -> mpsc::Receiver<Incoming> {
         let (out, incoming) = mpsc::channel(64);
-        *own(&self.0.server) = Some(out);
+        own(&self.0.servers).push((coordinator, out));
         incoming
     }
 
-    /// The coordinator is gone, and every connection with it.
-    pub(crate) fn unplug_server(&self, how: Line) {
-        *own(&self.0.server) = None;
-        own(&self.0.lines).drain(..).for_each(|(_, line)| {
-            line.set(how);
+    /// That coordinator is gone, and every connection with it.
+    pub(crate) fn unplug_server(&self, coordinator: u64, how: Line) {
+        own(&self.0.servers).retain(|(number, _)| *number != coordinator);
+        own(&self.0.lines).retain(|(_, of, line)| {
+            if *of == coordinator {
+                line.set(how);
+            }
+            *of != coordinator
         });
+    }
+
+    /// A coordinator that listens. Of several, any: an agent does not know which of them has the store.
+    fn server(&self) -> Option<(u64, mpsc::Sender<Incoming>)> {
+        let servers = own(&self.0.servers);
+        let any = if servers.len() > 1 { self.draw(|chance| chance.below(servers.len() as u64)) } else { 0 };
+        servers.get(usize::try_from(any).ok()?).cloned()
     }
 
     /// A computer is gone, and its connections with it.
     pub(crate) fn unplug(&self, port: u64, how: Line) {
-        own(&self.0.lines).retain(|(of, line)| {
+        own(&self.0.lines).retain(|(of, _, line)| {
             if *of == port {
                 line.set(how);
             }
@@ -120,15 +134,14 @@ impl Port {
         if timeout(CONNECT_LIMIT, self.apart.until(|apart| !apart)).await.is_err() || self.net.is_rough() {
             return Err(unreachable());
         }
-        let server = own(&self.net.0.server).clone();
         let refused =
             || ConnectError::Refused { address: ADDRESS, source: io::Error::from(io::ErrorKind::ConnectionRefused) };
-        let server = server.ok_or_else(refused)?;
+        let (coordinator, server) = self.net.server().ok_or_else(refused)?;
         let (here, cable_here) = tokio::io::duplex(BUFFER);
         let (there, cable_there) = tokio::io::duplex(BUFFER);
         let line = Flag::new(Line::Good);
         tokio::spawn(self.cable(cable_here, cable_there, line.clone()));
-        own(&self.net.0.lines).push((self.number, line));
+        own(&self.net.0.lines).push((self.number, coordinator, line));
         let certificate = credentials.and_then(|c| c.chain().first()).map(|leaf| leaf.to_vec());
         server.send(Incoming { stream: there, certificate }).await.map_err(|_| refused())?;
         Ok(Box::new(here))

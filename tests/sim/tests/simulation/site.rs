@@ -1,4 +1,5 @@
-//! The coordinator's site: one coordinator after another over one store that outlives them all.
+//! The coordinators' site: one coordinator after another over one store that outlives them all; one that has lost the store may still be
+//! there beside the next.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,15 +20,16 @@ use landfall_sim::chance::Chance;
 use landfall_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::flag::Flag;
 use super::net::{ADDRESS, Incoming, Line, Net};
-use super::store::{Fuse, behind};
+use super::store::{Fuse, View, behind};
 use super::truth::Truth;
 
 /// What the site needs besides its store.
+#[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) store: Store,
     pub(crate) net: Net,
@@ -68,12 +70,23 @@ fn settings() -> Settings {
     Settings::from_config(&config, Default::default())
 }
 
+/// One life of a coordinator.
+struct Life {
+    /// Its number, by which the network knows it.
+    number: u64,
+    /// Everything it does; ends with it.
+    tasks: JoinSet<()>,
+    fuse: Arc<Fuse>,
+    view: Arc<View>,
+}
+
 impl Site {
-    /// Lives and crashes until the runtime ends.
+    /// Lives and crashes until the runtime ends; sometimes it is cut off from its store, and the next one takes its place while it goes on.
     pub(crate) async fn run(mut self) {
         let begun = (Timestamp::now(), Instant::now());
         let clock: Clock = Arc::new(move || begun.0 + begun.1.elapsed());
-        loop {
+        let mut cut_off = JoinSet::new();
+        for number in 1u64.. {
             let calm = self.calm.get();
             // A third of the lives are long, and many end within the first operations.
             let left = match self.chance.below(3) {
@@ -84,41 +97,80 @@ impl Site {
             };
             let fuse = Fuse::new(self.chance.split(), left);
             let (store, view) = behind(self.store.clone(), fuse.clone(), self.truth.clone());
-            let quiet = self.calm.clone();
-            let disarm = async {
-                quiet.until(|calm| *calm).await;
-                fuse.disarm();
-                std::future::pending::<()>().await
-            };
-            let by_chance =
-                sleep(Duration::from_secs(if calm { u64::MAX >> 8 } else { 120 + self.chance.below(1200) }));
-            let how = tokio::select! {
-                biased;
-                () = self.live(store, clock.clone()) => "ended",
-                () = fuse.blown() => "crashed at the store",
-                () = disarm => "",
-                () = async { by_chance.await; if self.calm.get() { std::future::pending::<()>().await } } => "crashed",
-            };
-            // Its remaining tasks must reach neither store nor network.
-            let _still = fuse;
-            let line = if self.chance.percent(50) { Line::Cut } else { Line::Silent };
-            self.net.unplug_server(line);
-            self.engine.set(None);
-            self.truth.saw(format!("coordinator {how}"));
-            self.truth.with(|known| known.crashes += 1);
-            view.lose_unwritten().await;
-            sleep(Duration::from_millis(500 + self.chance.below(40_000))).await;
+            let mut life = Life { number, tasks: JoinSet::new(), fuse, view };
+            life.tasks.spawn(self.clone().live(number, store, clock.clone()));
+            let until = if calm { u64::MAX >> 8 } else { 120 + self.chance.below(1200) };
+            match self.end_of(&mut life, until).await {
+                "crashed" if self.chance.percent(40) && self.engine.get().is_some() => {
+                    let next = self.cut_off(&mut life).await;
+                    let (site, rest) = (self.clone(), Duration::from_secs(self.chance.below(120)));
+                    cut_off.spawn(async move {
+                        drop(timeout(rest, site.calm.until(|calm| *calm)).await);
+                        site.over(&life, Line::Cut);
+                    });
+                    sleep_until(next).await;
+                }
+                how => {
+                    let line = if self.chance.percent(50) { Line::Cut } else { Line::Silent };
+                    self.over(&life, line);
+                    life.tasks.shutdown().await;
+                    self.engine.set(None);
+                    self.truth.saw(format!("coordinator {how}"));
+                    self.truth.with(|known| known.crashes += 1);
+                    life.view.lose_unwritten().await;
+                    sleep(Duration::from_millis(500 + self.chance.below(40_000))).await;
+                }
+            }
         }
     }
 
-    async fn live(&self, store: Store, clock: Clock) {
+    /// Waits for a life's end, and says how it ended.
+    async fn end_of(&self, life: &mut Life, until: u64) -> &'static str {
+        let quiet = self.calm.clone();
+        let fuse = life.fuse.clone();
+        let disarm = async {
+            quiet.until(|calm| *calm).await;
+            fuse.disarm();
+            std::future::pending::<()>().await
+        };
+        let by_chance = sleep(Duration::from_secs(until));
+        tokio::select! {
+            biased;
+            _ = life.tasks.join_next() => "ended",
+            () = life.fuse.blown() => "crashed at the store",
+            () = disarm => "",
+            () = async { by_chance.await; if self.calm.get() { std::future::pending::<()>().await } } => "crashed",
+        }
+    }
+
+    /// The life loses its store, and does not know it yet. Answers when the next one may begin: as PostgreSQL's store has it, once
+    /// this one has been silent for 5 s.
+    async fn cut_off(&mut self, life: &mut Life) -> Instant {
+        let confirmed = Instant::now() - Duration::from_millis(self.chance.below(500));
+        life.view.cut_off(confirmed).await;
+        self.truth.saw("coordinator is cut off from its store");
+        self.truth.with(|known| known.takeovers += 1);
+        if let Some(engine) = self.engine.get() {
+            life.tasks.spawn(async move { engine.sessions().let_go_in_doubt(CancellationToken::new()).await });
+        }
+        self.engine.set(None);
+        confirmed + Duration::from_secs(5) + Duration::from_millis(self.chance.below(3000))
+    }
+
+    /// What is left of a life reaches neither store nor network.
+    fn over(&self, life: &Life, line: Line) {
+        life.fuse.blow();
+        self.net.unplug_server(life.number, line);
+    }
+
+    async fn live(self, number: u64, store: Store, clock: Clock) {
         let started = Engine::start(store, settings(), clock, authority(), Arc::new(AllThere)).await;
         let engine = match started {
             Ok(engine) => engine,
             Err(problem) => return self.truth.violated(format!("the coordinator does not start: {problem}")),
         };
         self.truth.saw("coordinator is up");
-        let incoming = self.net.listen();
+        let incoming = self.net.listen(number);
         self.engine.set(Some(engine.clone()));
         let mut tasks = JoinSet::new();
         let router = session::router(engine.clone());

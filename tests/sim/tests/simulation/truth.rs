@@ -25,6 +25,8 @@ pub(crate) struct Known {
     /// The highest epoch that any agent was welcomed with.
     welcomed: u64,
     pub(crate) crashes: u32,
+    /// Coordinators that lost their store to the next one.
+    pub(crate) takeovers: u32,
     /// Statuses that a crash took back to what the disk had.
     pub(crate) taken_back: u32,
     pub(crate) commits: u32,
@@ -40,6 +42,7 @@ impl Truth {
             acked: HashMap::new(),
             welcomed: 0,
             crashes: 0,
+            takeovers: 0,
             taken_back: 0,
             commits: 0,
         })))

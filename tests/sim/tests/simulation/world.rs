@@ -33,6 +33,7 @@ pub(crate) struct Outcome {
     pub(crate) trace: String,
     pub(crate) phases: Vec<WorkflowPhase>,
     pub(crate) crashes: u32,
+    pub(crate) takeovers: u32,
     pub(crate) taken_back: u32,
     pub(crate) commits: u32,
 }
@@ -203,6 +204,7 @@ impl World {
             trace: std::mem::take(&mut known.trace),
             phases,
             crashes: known.crashes,
+            takeovers: known.takeovers,
             taken_back: known.taken_back,
             commits: known.commits,
         })
