@@ -37,9 +37,8 @@ impl Server {
 
     /// The same at another port, with these files in its data directory.
     pub fn prepared(settings: &[&str], port: u16, files: &[(&str, String)]) -> Self {
-        let programs = programs();
-        let dir = tempfile::Builder::new().prefix("landfall-postgres-").tempdir().unwrap().keep();
-        give(&dir);
+        let mut server = Self::without_data(settings, port);
+        let (dir, programs) = (&server.dir, &server.programs);
         let initdb = ["--no-sync", "--auth=trust", "--username=landfall", "--encoding=UTF8", "--locale=C"];
         let initdb = as_server(&programs.join("initdb")).args(initdb).arg("-D").arg(dir.join("data")).output().unwrap();
         assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
@@ -49,6 +48,21 @@ impl Server {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             give(&path);
         }
+        server.start_again();
+        server
+    }
+
+    /// A synchronous standby of another one, with these settings.
+    pub fn standby(primary: &Self, settings: &[&str], port: u16) -> Self {
+        let mut server = Self::without_data(settings, port);
+        server.follow(primary);
+        server
+    }
+
+    fn without_data(settings: &[&str], port: u16) -> Self {
+        let programs = programs();
+        let dir = tempfile::Builder::new().prefix("landfall-postgres-").tempdir().unwrap().keep();
+        give(&dir);
         let mut server = as_server(&programs.join("postgres"));
         server.arg("-D").arg(dir.join("data")).args(["-c", "listen_addresses=", "-c", "unix_socket_directories=.."]);
         server.arg("-p").arg(port.to_string()).args(settings.iter().flat_map(|setting| ["-c", setting]));
@@ -58,9 +72,7 @@ impl Server {
         keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = keeper.spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let mut server = Self { dir, programs, keeper: Some((child, input)), databases: AtomicU32::new(0), port };
-        server.start_again();
-        server
+        Self { dir, programs, keeper: Some((child, input)), databases: AtomicU32::new(0), port }
     }
 
     /// After [`Self::crash`].
@@ -85,6 +97,37 @@ impl Server {
         assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     }
 
+    /// Gives up its data for a copy of another server's, and follows that one as its synchronous standby: from then on that one answers no
+    /// commit that this one does not have.
+    pub fn follow(&mut self, primary: &Self) {
+        let data = self.dir.join("data");
+        if data.join("postmaster.pid").exists() {
+            self.crash();
+        }
+        if data.exists() {
+            std::fs::remove_dir_all(&data).unwrap();
+        }
+        let mut copy = as_server(&self.programs.join("pg_basebackup"));
+        copy.args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--username=landfall"])
+            .arg("-D")
+            .arg(data);
+        let copied = copy.args(["-p", &primary.port.to_string(), "-h"]).arg(&primary.dir).output().unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        self.start_again();
+        primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        primary.sql("postgres", "SELECT pg_reload_conf()");
+        let begun = Instant::now();
+        while primary.sql("postgres", "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != "1" {
+            assert!(begun.elapsed() < PATIENCE, "the standby does not follow");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Makes a standby the server that takes writes.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t", "it does not take writes after 60 s");
+    }
+
     /// A new database, empty; its name is `test0`, and one more for each that follows. Answers its URL.
     pub fn create(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
@@ -95,6 +138,27 @@ impl Server {
     /// Its directory, which goes with it.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Rows a second that the server commits, one in each transaction, like one of the table `events` with a text of so many bytes: by
+    /// PostgreSQL's own benchmark, for 32 connections, in 10 s.
+    pub fn rows_per_second(&self, database: &str, bytes: u64) -> f64 {
+        self.sql(database, "CREATE TABLE bench (LIKE events INCLUDING ALL)");
+        let script = self.dir.join("bench.sql");
+        let insert = "INSERT INTO bench (workflow, action_index, attempt, seq, json)";
+        std::fs::write(&script, format!("{insert} VALUES (gen_random_uuid(), 0, 1, 1, repeat('x', {bytes}));\n"))
+            .unwrap();
+        let mut bench = Command::new(self.programs.join("pgbench"));
+        bench.args([
+            "--no-vacuum", "--protocol=prepared", "--client=32", "--jobs=2", "--time=10", "--username=landfall",
+        ]);
+        bench.arg("-f").arg(script).args(["-p", &self.port.to_string(), "-h"]).arg(&self.dir).arg(database);
+        let answer = bench.output().unwrap();
+        let said = String::from_utf8(answer.stdout).unwrap();
+        let rate =
+            said.split("tps = ").nth(1).and_then(|rest| rest.split(' ').next()).and_then(|rate| rate.parse().ok());
+        self.sql(database, "DROP TABLE bench");
+        rate.unwrap_or_else(|| panic!("pgbench: {said}{}", String::from_utf8_lossy(&answer.stderr)))
     }
 
     /// What a statement answers, as text.

@@ -77,6 +77,8 @@ pub struct Figures {
     pub failed: u64,
     /// Lives that ended with a phone-home that counted; absent where the server keeps none.
     pub completed: Option<u64>,
+    /// What PostgreSQL commits by itself, a row like an event in each transaction, a second; absent where that is not the store.
+    pub pgbench_rows_per_second: Option<f64>,
 }
 
 /// Measures one server.
@@ -137,6 +139,7 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
         back_seconds,
         failed,
         completed,
+        pgbench_rows_per_second: tokio::task::block_in_place(|| subject.rows_per_second()),
     })
 }
 

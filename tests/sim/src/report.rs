@@ -13,6 +13,7 @@ const PROCESSOR_US: f64 = 30.0;
 const ACK_P99_MS: f64 = 250.0;
 const BACK_SECONDS: f64 = 10.0;
 const FLATNESS: f64 = 0.15;
+const OF_PGBENCH: f64 = 0.5;
 
 /// One target.
 #[derive(Debug, Clone, Serialize)]
@@ -64,7 +65,7 @@ impl Report {
         for (head, figures) in &shown {
             out += &format!("{:>20}", format!("{head}, {}", figures.agents));
         }
-        let rows: [(&str, Cell); 11] = [
+        let rows: [(&str, Cell); 12] = [
             ("all enrolled and at work, s", |f| format!("{:.1}", f.enrol_seconds)),
             ("bytes a session, fresh", |f| f.bytes_per_session_fresh.to_string()),
             ("bytes a session, after traffic", |f| f.bytes_per_session.to_string()),
@@ -72,6 +73,7 @@ impl Report {
             ("ack latency p50, ms", |f| format!("{:.1}", f.ack_p50_ms)),
             ("ack latency p99, ms", |f| format!("{:.1}", f.ack_p99_ms)),
             ("events/s, stored and acked", |f| format!("{:.0}", f.events_per_second)),
+            ("rows/s of pgbench, one a commit", |f| optional(f.pgbench_rows_per_second)),
             ("processor µs an event", |f| format!("{:.0}", f.processor_us_per_event)),
             ("all back after a restart, s", |f| optional(f.back_seconds)),
             ("sessions failed", |f| f.failed.to_string()),
@@ -116,6 +118,9 @@ fn judge(small: Option<&Figures>, coordinator: &Figures, echo: &Figures) -> Vec<
         most("sessions failed", coordinator.failed as f64, 0.0),
         least("lives completed", coordinator.completed.unwrap_or(0) as f64, f64::from(coordinator.agents)),
     ];
+    if let Some(rows) = coordinator.pgbench_rows_per_second {
+        targets.push(least("events for each row of pgbench", coordinator.events_per_second / rows, OF_PGBENCH));
+    }
     if let Some(seconds) = coordinator.back_seconds {
         targets.push(most("all back after a restart, s", seconds, BACK_SECONDS));
     }
@@ -149,6 +154,7 @@ mod tests {
             back_seconds: Some(61.0),
             failed: 0,
             completed: Some(u64::from(agents)),
+            pgbench_rows_per_second: Some(60_001.0),
         }
     }
 
@@ -156,8 +162,8 @@ mod tests {
     fn each_target_is_judged_and_a_missed_one_is_marked() {
         let report = Report::new(1, 0.0, Some(figures(10, 100)), figures(100, 130), figures(100, 100));
         let met: Vec<bool> = report.targets.iter().map(|t| t.met).collect();
-        assert_eq!(met, [true, true, false, false, true, true, false, false, true], "{}", report.table());
-        assert_eq!(report.table().matches("MISSED").count(), 4);
+        assert_eq!(met, [true, true, false, false, true, true, false, false, false, true], "{}", report.table());
+        assert_eq!(report.table().matches("MISSED").count(), 5);
         assert!(serde_json::to_string(&report).unwrap().contains("\"bytesPerSession\":130"));
     }
 }

@@ -55,7 +55,7 @@ pub struct Subject {
     target: Target,
     api: reqwest::Client,
     /// Ends with the coordinator.
-    _database: Option<Server>,
+    database: Option<Server>,
 }
 
 impl Drop for Subject {
@@ -92,7 +92,7 @@ impl Subject {
         let child = launch(&kind, directory.path(), tls)?;
         let pin = landfall_session::pin_of_spki(b"not yet known");
         let target = Target::new(&format!("https://127.0.0.1:{tls}"), vec![pin])?;
-        let mut subject = Self { kind, directory, http, tls, child, target, api, _database: database };
+        let mut subject = Self { kind, directory, http, tls, child, target, api, database };
         subject.ready().await?;
         subject.target = Target::new(&subject.target.to_string(), vec![subject.pin()?.parse()?])?;
         Ok(subject)
@@ -106,6 +106,13 @@ impl Subject {
     /// Where agents find it.
     pub fn target(&self) -> Target {
         self.target.clone()
+    }
+
+    /// What its PostgreSQL commits for others, a row in each transaction that is as large as a stored event: rows a second.
+    pub fn rows_per_second(&self) -> Option<f64> {
+        let server = self.database.as_ref()?;
+        let bytes = server.sql("test0", "SELECT coalesce(avg(octet_length(json)), 0)::bigint FROM events");
+        Some(server.rows_per_second("test0", bytes.parse().unwrap_or(0)))
     }
 
     /// Kills it with SIGKILL, as a crash does, and starts it again on the same data.
