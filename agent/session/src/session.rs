@@ -179,14 +179,15 @@ impl Runner {
             if self.shared.lock().fenced {
                 return;
             }
-            if begun.elapsed() >= GOOD_CONNECTION {
+            if begun.elapsed() >= GOOD_CONNECTION && !matches!(outcome, Outcome::Refused(..)) {
                 backoff.reset();
                 soon.reset();
                 lost = Instant::now();
             }
+            let waits = if lost.elapsed() < SOON { &mut soon } else { &mut backoff };
+            let mut wait = || waits.step_by((self.world.chance)());
             let (problem, retry_in) = match outcome {
-                Outcome::Lost(problem) if lost.elapsed() < SOON => (problem, soon.step_by((self.world.chance)())),
-                Outcome::Lost(problem) => (problem, backoff.step_by((self.world.chance)())),
+                Outcome::Lost(problem) => (problem, wait()),
                 Outcome::Refused(problem, retry_after) => {
                     tracing::warn!(%problem, "the coordinator refuses the session");
                     let given = agent.give(Instruction::Refused { problem: problem.clone(), retry_after });
@@ -194,7 +195,7 @@ impl Runner {
                     if matches!(given, Err(Deaf::Gone)) {
                         return;
                     }
-                    (problem, after.min(REFUSED_MAX).max(backoff.step_by((self.world.chance)())))
+                    (problem, after.min(REFUSED_MAX) + wait())
                 }
                 Outcome::Renewed(renewed) => {
                     tracing::info!("the certificate was renewed");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{ActionRef, Identity, UnreadableDisk};
-use crate::{DiskId, DiskReceipt, Problem};
+use crate::{DiskId, DiskReceipt, ErrorCode, Problem};
 
 /// The first message of a session, from the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Refusal {
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { problem, retry_after: Some(Duration::from_secs(10)) }
+        // A store that is out of reach is back in seconds, or another coordinator has it. The agent asks less often the longer it lasts.
+        let seconds = if problem.code == ErrorCode::StoreUnavailable { 1 } else { 10 };
+        Self { problem, retry_after: Some(Duration::from_secs(seconds)) }
     }
 }

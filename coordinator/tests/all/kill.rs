@@ -21,10 +21,18 @@ const LONGEST_LIFE: Duration = Duration::from_millis(250);
 
 /// The instants, from a seed that a failure names: the same in every run unless `LANDFALL_KILL_SEED` asks for others, as
 /// `scripts/test --soak` does.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
-    fn throw(&mut self) -> u64 {
+    pub(super) fn seeded() -> Self {
+        let seed = std::env::var("LANDFALL_KILL_SEED").map_or(17, |text| text.parse().unwrap());
+        // Zero throws nothing but zeros.
+        assert_ne!(seed, 0, "LANDFALL_KILL_SEED must be above 0");
+        println!("seed {seed}");
+        Self(seed)
+    }
+
+    pub(super) fn throw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -100,11 +108,7 @@ fn check(site: &Site, answered: &HashMap<String, String>, runs: &[(String, Arc<A
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_kills_under_load_lose_nothing_that_was_acknowledged() {
     drop(rustls::crypto::ring::default_provider().install_default());
-    let seed = std::env::var("LANDFALL_KILL_SEED").map_or(17, |text| text.parse().unwrap());
-    // Zero throws nothing but zeros.
-    assert_ne!(seed, 0, "LANDFALL_KILL_SEED must be above 0");
-    let mut dice = Dice(seed);
-    println!("seed {seed}");
+    let mut dice = Dice::seeded();
     let site = Site::new();
     let mut coordinator = Coordinator::start(&site.config());
     site.api("POST", "/apply", &patient_template(&site));

@@ -20,4 +20,5 @@ mod recorded;
 mod relay;
 mod site;
 mod standby;
+mod takeover;
 mod telemetry;

@@ -1,58 +1,51 @@
-//! Two real coordinators over one PostgreSQL database: the one that has it is killed, hangs, and is stopped.
+//! Two real coordinators over one PostgreSQL database: the one that has it is killed, hangs, and is stopped; a store that moves there and back.
 
 use std::fs::DirBuilder;
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::site::agent::{Agent, has_attempts, patient_template};
-use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
+use super::site::{API, Coordinator, Site, call, machine, program, run};
 
-const STANDBY: &str = "standby: another coordinator has the store";
+pub(crate) const STANDBY: &str = "standby: another coordinator has the store";
 
-/// Two sites whose store is this database, each of which names the other.
-fn two(url: &str) -> [Site; 2] {
-    two_by([url, url])
-}
-
-/// The same where each has a way of its own to the database.
-fn two_by(urls: [&str; 2]) -> [Site; 2] {
-    let sites = [Site::new(), Site::new()];
-    for (site, other, url) in [(&sites[0], &sites[1], urls[0]), (&sites[1], &sites[0], urls[1])] {
+/// Sites with one store, each with a URL of its own for it, and each of which names the others.
+pub(crate) fn sites<const N: usize>(urls: [&str; N]) -> [Site; N] {
+    let sites = urls.map(|_| Site::new());
+    for (site, url) in sites.iter().zip(urls) {
         let config = std::fs::read_to_string(site.config()).unwrap();
-        let others = format!("others = [\"https://127.0.0.1:{}\"]", other.tls);
-        std::fs::write(site.config(), format!("{others}\n{config}[store]\nurl = \"{url}\"\n")).unwrap();
+        let others = sites.iter().filter(|other| other.tls != site.tls);
+        let others: Vec<_> = others.map(|other| format!("\"https://127.0.0.1:{}\"", other.tls)).collect();
+        let (others, store) = (others.join(", "), format!("[store]\nurl = \"{url}\""));
+        std::fs::write(site.config(), format!("others = [{others}]\n{config}{store}\n")).unwrap();
     }
     sites
 }
 
 /// What each host is given of the first: the key of the secrets.
-fn share(from: &Path, to: &Path) {
+pub(crate) fn share(from: &Path, to: &Path) {
     DirBuilder::new().mode(0o700).create(to).unwrap();
     std::fs::copy(from.join("secrets.key"), to.join("secrets.key")).unwrap();
 }
 
-fn start(site: &Site, until: &str) -> Coordinator {
+pub(crate) fn start(site: &Site, until: &str) -> Coordinator {
     Coordinator::spawn_until(Command::new(program()).arg("--config").arg(site.config()), until)
 }
 
-fn asked(site: &Site, path: &str) -> (u16, String) {
+pub(crate) fn asked(site: &Site, path: &str) -> (u16, String) {
     call(&site.data().join("api.sock"), "GET", path, &Value::Null).unwrap()
 }
 
 #[test]
 fn one_takes_over_from_the_other_and_back() {
     let server = Server::start(&[]);
-    let sites = two(&server.create());
+    let url = server.create();
+    let sites = sites([&url, &url]);
     let a = start(&sites[0], " ready ");
     share(&sites[0].data(), &sites[1].data());
     let b = start(&sites[1], STANDBY);
@@ -93,51 +86,6 @@ fn one_takes_over_from_the_other_and_back() {
     sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
 }
 
-/// The first one active, the other a standby, and an agent whose first attempt is acknowledged.
-async fn under_way(sites: &[Site; 2]) -> (Coordinator, Coordinator, Agent) {
-    // Already installed by another test is fine.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let a = start(&sites[0], " ready ");
-    share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], STANDBY);
-    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
-    let agent = Agent::start(&sites[0], &sites[0].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
-    agent.report(1).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    (a, b, agent)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_install_goes_on_at_the_other_coordinator() {
-    let server = Server::start(&[]);
-    let sites = two(&server.create());
-    let (a, b, agent) = under_way(&sites).await;
-
-    // What the agent reports in between, no coordinator hears at first.
-    let begun = Instant::now();
-    a.kill();
-    agent.report(2).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    println!("acknowledged {:?} after the kill", begun.elapsed());
-    has_attempts(&asked(&sites[1], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, 2);
-
-    // And back to the first, from one that hangs: its connections stay open, and nothing comes of them.
-    let a = start(&sites[0], STANDBY);
-    let begun = Instant::now();
-    b.signal(Signal::SIGSTOP);
-    agent.report(3).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    println!("acknowledged {:?} after the other hung", begun.elapsed());
-    b.signal(Signal::SIGCONT);
-    b.until(STANDBY, 2);
-    agent.report(4).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    has_attempts(&asked(&sites[0], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, 4);
-    let machine = sites[0].api("GET", "/machines/m1", &Value::Null);
-    assert_eq!(machine["status"]["workflow"], agent.name.as_str(), "{machine:#}");
-    drop(a);
-}
-
 #[test]
 fn a_store_moves_to_postgresql_and_back() {
     let (server, site) = (Server::start(&[]), Site::new());
@@ -170,60 +118,4 @@ fn a_store_moves_to_postgresql_and_back() {
     for name in ["m1", "m2"] {
         assert_eq!(site.api("GET", &format!("/machines/{name}"), &Value::Null)["metadata"]["name"], name);
     }
-}
-
-/// A way to a server on loopback, by which nothing passes while it is silent.
-fn way_to(port: u16) -> (u16, Arc<AtomicBool>) {
-    let (listener, silent) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(AtomicBool::new(false)));
-    let (way, is_silent) = (listener.local_addr().unwrap().port(), silent.clone());
-    std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { break };
-            for (mut from, mut to) in [
-                (client.try_clone().unwrap(), server.try_clone().unwrap()),
-                (server.try_clone().unwrap(), client.try_clone().unwrap()),
-            ] {
-                let is_silent = is_silent.clone();
-                std::thread::spawn(move || {
-                    let mut bytes = [0; 4096];
-                    while let Ok(length @ 1..) = from.read(&mut bytes) {
-                        while is_silent.load(Ordering::Relaxed) {
-                            std::thread::sleep(Duration::from_millis(10));
-                        }
-                        if to.write_all(&bytes[..length]).is_err() {
-                            break;
-                        }
-                    }
-                    drop(to.shutdown(Shutdown::Both));
-                });
-            }
-        }
-    });
-    (way, silent)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn agents_leave_a_coordinator_that_lost_its_database() {
-    let [port] = landfall_edge::testing::ports();
-    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
-    let near = server.create();
-    let (way, silent) = way_to(port);
-    let sites = two_by([&format!("postgresql://landfall@127.0.0.1:{way}/test0"), &near]);
-    let (a, b, agent) = under_way(&sites).await;
-
-    // The agent still reaches the first one, which it prefers; that one serves nothing any more.
-    let begun = Instant::now();
-    silent.store(true, Ordering::Relaxed);
-    agent.report(2).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    println!("acknowledged {:?} after the cut", begun.elapsed());
-    assert!(b.said().contains(" ready "));
-    let has =
-        |upto| has_attempts(&asked(&sites[1], &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, upto);
-    has(2);
-    silent.store(false, Ordering::Relaxed);
-    a.until(STANDBY, 1);
-    agent.report(3).await;
-    agent.handle.flush(LIMIT).await.unwrap();
-    has(3);
 }

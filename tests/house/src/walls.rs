@@ -66,7 +66,7 @@ pub const WALLS: &[Wall] = &[
             "landfall-api", "landfall-bmc", "landfall-boot", "landfall-edge", "landfall-machine", "landfall-proto",
             "landfall-store",
         ],
-        tests: &["landfall-bmcsim", "landfall-postgres", "landfall-session"],
+        tests: &["landfall-bmcsim", "landfall-client", "landfall-postgres", "landfall-session"],
         never: &[],
     },
     Wall { name: "landfall-client", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },

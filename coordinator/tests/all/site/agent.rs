@@ -1,6 +1,7 @@
 //! An agent's real session with the site's coordinator; its computer does nothing.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use landfall_api::message::{ActionRef, EventBody, Identity, Proof, Vitals};
 use landfall_api::{DiskId, ErrorCode, MachineFacts, Problem, SecretText};
@@ -74,6 +75,8 @@ pub(crate) struct Agent {
     pub(crate) run: Uuid,
     /// The run's name.
     pub(crate) name: String,
+    /// What the coordinator said besides that this run is the machine's.
+    pub(crate) heard: Arc<Mutex<Vec<String>>>,
 }
 
 /// A template whose first action may fail a hundred times.
@@ -100,8 +103,9 @@ impl Agent {
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
         // Whatever else it receives, it goes on.
-        tokio::spawn(drain(instructions));
-        Self { handle, run: assignment.workflow_uid, name: run["metadata"]["name"].as_str().unwrap().to_owned() }
+        let (uid, heard) = (assignment.workflow_uid, Arc::<Mutex<Vec<_>>>::default());
+        tokio::spawn(hear(instructions, uid, heard.clone()));
+        Self { handle, run: uid, name: run["metadata"]["name"].as_str().unwrap().to_owned(), heard }
     }
 
     /// Reports a failed attempt, as a download that broke; it is acknowledged once `flush` says so.
@@ -115,8 +119,15 @@ impl Agent {
     }
 }
 
-async fn drain(mut instructions: mpsc::Receiver<Instruction>) {
-    while instructions.recv().await.is_some() {}
+async fn hear(mut instructions: mpsc::Receiver<Instruction>, run: Uuid, heard: Arc<Mutex<Vec<String>>>) {
+    while let Some(instruction) = instructions.recv().await {
+        match instruction {
+            Instruction::Assign { assignment, .. } if assignment.workflow_uid == run => {}
+            // It tries again by itself.
+            Instruction::Refused { problem, .. } if problem.code == ErrorCode::StoreUnavailable => {}
+            other => heard.lock().unwrap().push(format!("{other:?}")),
+        }
+    }
 }
 
 /// Fails unless the run's events have each attempt up to this one, once.

@@ -74,6 +74,20 @@ impl Coordinator {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
+    /// SIGTERM, as for an upgrade; ends well.
+    pub(crate) fn terminate(mut self) {
+        self.signal(Signal::SIGTERM);
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < LIMIT, "it does not end:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.success(), "{status}:\n{}", self.said());
+    }
+
     /// SIGKILL: nothing is tidied up, as in a crash.
     pub(crate) fn kill(mut self) {
         self.kill_now();

@@ -1,0 +1,310 @@
+//! Three real coordinators over PostgreSQL, which has a synchronous standby of its own. One fault after another, in an order and at
+//! instants from a seed: agents go on, no run begins twice, and whatever was acknowledged is there.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use landfall_api::Kind;
+use landfall_client::{Client, Endpoint, Identity, Trust};
+use landfall_postgres::Server;
+use landfall_session::Connection;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::kill::Dice;
+use super::site::agent::{Agent, has_attempts, patient_template};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine};
+use super::standby::{STANDBY, asked, share, sites, start};
+
+/// Machines with an agent each.
+const AGENTS: u64 = 4;
+/// The longest time between what agents report and the fault.
+const LONGEST_WAIT_MS: u64 = 200;
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// SIGKILL of the active coordinator.
+    Kill,
+    /// SIGKILL of one that stands by.
+    KillStandby,
+    /// SIGTERM of the active one, as for an upgrade.
+    Terminate,
+    /// SIGSTOP of the active one: its connections stay open, and nothing comes of them.
+    Hang,
+    /// The active one reaches agents, and not the database.
+    Cut,
+    /// PostgreSQL ends at once, and starts again.
+    CrashPostgres,
+    /// PostgreSQL ends at once, and its standby takes its place.
+    FailOver,
+}
+
+const FAULTS: [Fault; 7] =
+    [Fault::Kill, Fault::KillStandby, Fault::Terminate, Fault::Hang, Fault::Cut, Fault::CrashPostgres, Fault::FailOver];
+
+/// A way to a server on loopback, by which nothing passes while it is silent.
+fn way_to(port: u16, silent: &Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (way, is_silent) = (listener.local_addr().unwrap().port(), silent.clone());
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // Without the server, the client's connection ends.
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                let is_silent = is_silent.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(length @ 1..) = from.read(&mut bytes) {
+                        while is_silent.load(Ordering::Relaxed) {
+                            thread::sleep(Duration::from_millis(10));
+                        }
+                        if to.write_all(&bytes[..length]).is_err() {
+                            break;
+                        }
+                    }
+                    // Its end does not pass either.
+                    while is_silent.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                    drop(to.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    way
+}
+
+/// Describes machines until the coordinator does not answer; those that it answered.
+fn describe(socket: &Path, round: u32) -> Vec<String> {
+    let mut answered = Vec::new();
+    for n in 0..=u8::MAX {
+        let name = format!("m{round}-{n}");
+        let wanted = machine(&name, &format!("52:54:01:00:{round:02x}:{n:02x}"));
+        match call(socket, "POST", &format!("{API}/apply"), &wanted) {
+            Ok((200, _)) => answered.push(name),
+            Ok((503, _)) | Err(_) => break,
+            Ok((status, answer)) => panic!("{status}: {answer}"),
+        }
+    }
+    answered
+}
+
+struct World {
+    databases: [Server; 2],
+    /// Which of them takes writes.
+    primary: usize,
+    sites: [Site; 3],
+    /// Whether each one's ways to the databases are silent.
+    silent: [Arc<AtomicBool>; 3],
+    coordinators: [Option<Coordinator>; 3],
+    agents: Vec<Agent>,
+    /// The epoch of each agent's newest session.
+    epochs: Vec<u64>,
+    /// Machines whose description was answered.
+    answered: Vec<String>,
+    dice: Dice,
+}
+
+impl World {
+    async fn new(dice: Dice) -> Self {
+        let ports = landfall_edge::testing::ports::<2>();
+        let settings = ["listen_addresses=127.0.0.1"];
+        let primary = Server::prepared(&settings, ports[0], &[]);
+        primary.create();
+        let standby = Server::standby(&primary, &settings, ports[1]);
+        let silent = [(); 3].map(|()| Arc::<AtomicBool>::default());
+        let urls = silent.each_ref().map(|silent| {
+            let [a, b] = ports.map(|port| way_to(port, silent));
+            format!("postgresql://landfall@127.0.0.1:{a},127.0.0.1:{b}/test0")
+        });
+        let sites = sites(urls.each_ref().map(String::as_str));
+        let first = start(&sites[0], " ready ");
+        let others = [1, 2].map(|n: usize| {
+            share(&sites[0].data(), &sites[n].data());
+            start(&sites[n], STANDBY)
+        });
+        sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+        let (mut agents, [second, third]) = (Vec::new(), others);
+        for n in 0..AGENTS {
+            let (name, mac) = (format!("agent{n}"), format!("52:54:00:00:00:{n:02x}"));
+            agents.push(Agent::start(&sites[0], &sites[0].data().join("api.sock"), &name, &mac).await);
+        }
+        Self {
+            databases: [primary, standby],
+            primary: 0,
+            sites,
+            silent,
+            coordinators: [Some(first), Some(second), Some(third)],
+            epochs: vec![0; agents.len()],
+            agents,
+            answered: Vec::new(),
+            dice,
+        }
+    }
+
+    /// Whether a coordinator is active, by the status that it answers with, if it runs.
+    fn answers(&self, n: usize) -> Option<u16> {
+        Some(call(&self.sites[n].data().join("api.sock"), "GET", "/readyz", &Value::Null).ok()?.0)
+    }
+
+    /// Waits for one that is active, besides that which a fault has hit.
+    fn active(&self, besides: Option<usize>) -> usize {
+        let begun = Instant::now();
+        loop {
+            if let Some(active) = (0..3).find(|n| Some(*n) != besides && self.answers(*n) == Some(200)) {
+                return active;
+            }
+            assert!(begun.elapsed() < LIMIT, "none is active: {}", self.logs());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn coordinator(&self, n: usize) -> &Coordinator {
+        self.coordinators[n].as_ref().unwrap()
+    }
+
+    fn logs(&self) -> String {
+        let ends = self.coordinators.iter().flatten().map(|coordinator| {
+            let said = coordinator.said();
+            let lines: Vec<_> = said.lines().collect();
+            lines[lines.len().saturating_sub(15)..].join("\n")
+        });
+        ends.collect::<Vec<_>>().join("\n-- and another\n")
+    }
+
+    /// Everything is acknowledged, and every agent has a newer session than before or the same.
+    async fn settle(&mut self) {
+        let flushed = join_all(self.agents.iter().map(|agent| agent.handle.flush(LIMIT))).await;
+        assert!(flushed.iter().all(Result::is_ok), "{flushed:?}: {}", self.logs());
+        for (agent, newest) in self.agents.iter().zip(&mut self.epochs) {
+            let mut connection = agent.handle.connection();
+            let is_up = |connection: &Connection| matches!(connection, Connection::Connected { .. });
+            let up = timeout(LIMIT, connection.wait_for(is_up)).await.unwrap().unwrap().clone();
+            let Connection::Connected { epoch } = up else { unreachable!() };
+            assert!(epoch >= *newest, "{}: {epoch} after {newest}", agent.name);
+            *newest = epoch;
+        }
+    }
+
+    /// The fault while agents report their next attempt and a person describes machines; then everything as before, but for who is active.
+    async fn live_through(&mut self, fault: Fault, attempt: u32) {
+        let active = self.active(None);
+        let stood_by = self.coordinator(active).said().matches(STANDBY).count();
+        let socket = self.sites[active].data().join("api.sock");
+        let writer = thread::spawn(move || describe(&socket, attempt));
+        let spare = machine(&format!("spare{attempt}"), &format!("52:54:02:00:00:{attempt:02x}"));
+        self.sites[active].api("POST", "/apply", &spare);
+        join_all(self.agents.iter().map(|agent| agent.report(attempt))).await;
+        // What is waited for is chance itself.
+        tokio::time::sleep(Duration::from_millis(self.dice.throw() % LONGEST_WAIT_MS)).await;
+        let begun = Instant::now();
+        match fault {
+            Fault::Kill => drop(self.coordinators[active].take()),
+            Fault::KillStandby => drop(self.coordinators[(active + 1) % 3].take()),
+            Fault::Terminate => self.coordinators[active].take().unwrap().terminate(),
+            Fault::Hang => self.coordinator(active).signal(Signal::SIGSTOP),
+            Fault::Cut => self.silent[active].store(true, Ordering::Relaxed),
+            Fault::CrashPostgres => {
+                self.databases[self.primary].crash();
+                self.databases[self.primary].start_again();
+            }
+            Fault::FailOver => {
+                self.databases[self.primary].crash();
+                self.primary = 1 - self.primary;
+                self.databases[self.primary].promote();
+                let [first, second] = &mut self.databases;
+                if self.primary == 0 { second.follow(first) } else { first.follow(second) }
+            }
+        }
+        // Whatever was acknowledged before the fault: this is after it.
+        join_all(self.agents.iter().map(|agent| agent.report(attempt + 1))).await;
+        self.settle().await;
+        let hit = matches!(fault, Fault::Kill | Fault::Terminate | Fault::Hang | Fault::Cut).then_some(active);
+        let now = self.active(hit);
+        println!("{fault:?}: coordinator {now} has acknowledged everything {:?} after it", begun.elapsed());
+        // Also while one of them hangs, or has lost its store.
+        self.client().await.delete(Kind::Machine, &format!("spare{attempt}")).await.unwrap();
+        match fault {
+            Fault::Hang => self.coordinator(active).signal(Signal::SIGCONT),
+            Fault::Cut => self.silent[active].store(false, Ordering::Relaxed),
+            _ => {}
+        }
+        if matches!(fault, Fault::Hang | Fault::Cut) {
+            self.coordinator(active).until(STANDBY, stood_by + 1);
+        }
+        self.answered.extend(writer.join().unwrap());
+        for n in 0..3 {
+            if self.coordinators[n].is_none() {
+                self.coordinators[n] = Some(start(&self.sites[n], STANDBY));
+            }
+        }
+    }
+
+    /// A client over the network, which knows all three and not which is active.
+    async fn client(&self) -> Client {
+        let urls = self.sites.each_ref().map(|site| format!("https://127.0.0.1:{}", site.tls));
+        let admin = |name: &str| self.sites[0].data().join("admin").join(name);
+        let endpoint = Endpoint {
+            server: urls.join(",").parse().unwrap(),
+            trust: Some(Trust::Ca(admin("ca.pem"))),
+            identity: Some(Identity::Certificate { cert: admin("admin.pem"), key: admin("admin.key") }),
+        };
+        Client::new(&endpoint).await.unwrap()
+    }
+
+    fn check(&self, upto: u64) {
+        let active = self.active(None);
+        let site = &self.sites[active];
+        for agent in &self.agents {
+            has_attempts(&asked(site, &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, upto);
+            let heard = agent.heard.lock().unwrap();
+            assert!(heard.is_empty(), "{}: {heard:?}", agent.name);
+        }
+        for name in &self.answered {
+            let (status, answer) = asked(site, &format!("{API}/machines/{name}"));
+            assert_eq!(status, 200, "{name} was answered: {answer}");
+        }
+        let sql = |statement| self.databases[self.primary].sql("test0", statement);
+        let runs = sql("SELECT count(*) FROM documents WHERE kind = 'Workflow'");
+        assert_eq!(runs, AGENTS.to_string());
+        let gaps = "SELECT max(revision) - min(revision) + 1 - count(DISTINCT revision) FROM changes";
+        assert_eq!(sql(gaps), "0", "revisions have gaps");
+        let begun = Instant::now();
+        while !(0..3).filter(|n| *n != active).all(|n| self.answers(n) == Some(503)) {
+            assert!(begun.elapsed() < LIMIT, "the others do not stand by: {}", self.logs());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_go_on_through_every_fault_of_coordinators_and_database() {
+    // Already installed by another test is fine.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let mut dice = Dice::seeded();
+    let mut faults = FAULTS;
+    for n in (1..faults.len()).rev() {
+        let other = dice.throw() % (n as u64 + 1);
+        faults.swap(n, other as usize);
+    }
+    let begun = Instant::now();
+    let mut world = World::new(dice).await;
+    println!("set up in {:?}", begun.elapsed());
+    for (fault, attempt) in faults.into_iter().zip((1..).step_by(2)) {
+        world.live_through(fault, attempt).await;
+        world.check(u64::from(attempt) + 1);
+    }
+    let described = world.answered.len();
+    println!("{described} machines were described meanwhile");
+    assert!(described > FAULTS.len(), "too little load to say anything");
+}
