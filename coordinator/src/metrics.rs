@@ -10,19 +10,25 @@ use landfall_store::StoreError;
 /// # Errors
 /// [`StoreError`] if documents cannot be listed.
 pub async fn text(coordinator: &Coordinator) -> Result<String, StoreError> {
-    let mut out = String::with_capacity(16 << 10);
-    head(&mut out, "landfall_build_info", "gauge", "Version of this coordinator; always 1.");
-    let version = format!("version=\"{}\"", escaped(env!("CARGO_PKG_VERSION")));
-    sample(&mut out, "landfall_build_info", &version, 1);
+    let mut out = of_process();
     documents(coordinator, &mut out).await?;
     store_files(coordinator, &mut out);
     head(&mut out, "landfall_ca_expiry_timestamp_seconds", "gauge", "When the certificate authority ends, Unix time.");
     if let Some(ends) = crate::health::ends(coordinator.pki.ca_der()) {
         sample(&mut out, "landfall_ca_expiry_timestamp_seconds", "", ends.as_second());
     }
+    Ok(out)
+}
+
+/// What needs no store.
+pub fn of_process() -> String {
+    let mut out = String::with_capacity(16 << 10);
+    head(&mut out, "landfall_build_info", "gauge", "Version of this coordinator; always 1.");
+    let version = format!("version=\"{}\"", escaped(env!("CARGO_PKG_VERSION")));
+    sample(&mut out, "landfall_build_info", &version, 1);
     metrics().write(&mut out);
     process::write(&mut out);
-    Ok(out)
+    out
 }
 
 async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), StoreError> {

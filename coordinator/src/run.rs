@@ -14,6 +14,7 @@ use landfall_coordinator::pki::{self, Pki};
 use landfall_coordinator::reload::{Plan, merged};
 use landfall_coordinator::state::Coordinator;
 use landfall_coordinator::{boot, doctor, manifest_dir, notify, operator, session, tls, tools_layer};
+use landfall_edge::metrics::metrics;
 use landfall_store::Ended;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::logging::Logs;
 use crate::standby::{self, Opened, Signals};
 
-/// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
+/// After the signal, requests under way have so long to end.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until SIGTERM or SIGINT, or until a service fails; waits before it for the coordinator that has the store. If another one
@@ -30,6 +31,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let mut signals = Signals::new()?;
     let Some(Opened { store, took_over, _held }) = standby::open(&config, &mut signals).await? else { return Ok(()) };
+    metrics().active.set(1);
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
@@ -133,8 +135,13 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     tracing::info!("draining");
     notify::stopping();
     stop.cancel();
-    if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
-        tracing::info!("sessions were still open; their agents reconnect after the next start");
+    let drained = async {
+        // No session ends by itself, and until this process ends no other coordinator has the store.
+        coordinator.engine.sessions().let_go().await;
+        tasks.wait().await;
+    };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::info!("requests were still under way");
     }
     outcome
 }

@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::state::Coordinator;
 
 /// Prometheus' text form.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers: the process takes requests. Asks nothing of the store, so that a supervisor does not restart a coordinator
 /// whose disk is full.

@@ -1,6 +1,7 @@
 //! What a coordinator answers while another one has the store: that it lives, is not ready, and which one to ask.
 
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -8,8 +9,9 @@ use landfall_api::{ErrorCode, Problem};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::ops::healthz;
+use super::ops::{TEXT, healthz};
 use crate::finding::{Finding, worst};
+use crate::metrics;
 
 /// The check of `/readyz` that a standby alone has.
 pub const STANDBY: &str = "standby";
@@ -20,6 +22,7 @@ pub fn standby_router(active: watch::Receiver<String>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(async move || readyz(&ready.borrow())))
+        .route("/metrics", get(async || ([(CONTENT_TYPE, TEXT)], metrics::of_process())))
         .fallback(async move || not_here(&other.borrow()))
 }
 

@@ -56,6 +56,10 @@ fn one_takes_over_from_the_other_and_back() {
         assert!(status == 503 && answer.contains(&has_it), "{status}: {answer}");
     }
     assert_eq!(asked(&sites[1], "/healthz").0, 200);
+    for (site, active) in [(&sites[0], "landfall_active 1\n"), (&sites[1], "landfall_active 0\n")] {
+        let (status, counted) = asked(site, "/metrics");
+        assert!(status == 200 && counted.contains(active), "{status}: {counted}");
+    }
     let config = sites[1].config();
     let (is_well, said) = run(&["doctor", "--config", config.to_str().unwrap()]);
     assert!(is_well && said.contains("it runs as a standby"), "{said}");

@@ -32,7 +32,7 @@ impl Sessions {
     }
 
     /// Ends every session's stream. A machine whose lock waits for the store holds up few others.
-    pub(in crate::engine) async fn let_go(&self) {
+    pub async fn let_go(&self) {
         let uids = futures::stream::iter(self.fleet.machines().uids());
         uids.for_each_concurrent(AT_ONCE, |uid| async move { self.fleet.machines().lock(uid).await.cut() }).await;
     }
