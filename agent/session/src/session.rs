@@ -179,7 +179,9 @@ impl Runner {
             if self.shared.lock().fenced {
                 return;
             }
-            if begun.elapsed() >= GOOD_CONNECTION && !matches!(outcome, Outcome::Refused(..)) {
+            // Not one that took as long to fail.
+            let was_welcomed = matches!(*self.shared.connection.borrow(), Connection::Connected { .. });
+            if was_welcomed && begun.elapsed() >= GOOD_CONNECTION {
                 backoff.reset();
                 soon.reset();
                 lost = Instant::now();

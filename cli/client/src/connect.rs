@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use hickory_resolver::TokioResolver;
 use landfall_api::{Digest, Pin, SERVER_NAME};
 use landfall_pin::{Validity, client_config};
@@ -55,8 +57,8 @@ pub enum Identity {
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Silence after which an answer counts as lost. A followed stream sends a line every 15 s, at least an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// For each of several coordinators to say that it is there.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// For each of several coordinators to say whether it is ready: it tries a write, which may take 5 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client, and the URL that stands before every path.
@@ -93,10 +95,14 @@ fn over_tls(endpoint: &Endpoint, trusted: &Trusted, addresses: &[SocketAddr]) ->
 async fn put_active_first(
     endpoint: &Endpoint, trusted: &Trusted, addresses: &mut [SocketAddr],
 ) -> Result<(), ClientError> {
+    let mut asked = FuturesUnordered::new();
+    for (n, address) in addresses.iter().enumerate() {
+        let ready = over_tls(endpoint, trusted, &[*address])?.get(format!("{}/readyz", base())).timeout(ANSWER_LIMIT);
+        asked.push(async move { (n, ready.send().await) });
+    }
     let mut first = None;
-    for n in 0..addresses.len() {
-        let asked = over_tls(endpoint, trusted, &addresses[n..=n])?.get(format!("{}/readyz", base()));
-        match asked.timeout(ANSWER_LIMIT).send().await {
+    while let Some((n, answer)) = asked.next().await {
+        match answer {
             Ok(answer) if answer.status().is_success() => {
                 first = Some(n);
                 break;
@@ -105,6 +111,7 @@ async fn put_active_first(
             Err(_) => {}
         }
     }
+    drop(asked);
     addresses.rotate_left(first.unwrap_or(0));
     Ok(())
 }
