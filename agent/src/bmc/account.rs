@@ -112,8 +112,8 @@ fn set_by(
         // The user before may have left a password, and rights on other channels.
         // Refusals are dropped: many BMCs refuse to disable a user without a name, and the place has no name until the password is set.
         let _ = ask(SET_USER_PASSWORD, &[user, DISABLE])?;
-        // Refusals are dropped: not every channel is there.
         for other in lan::CHANNELS.filter(|other| *other != channel) {
+            // Refusals are dropped: not every channel is there.
             let _ = ask(SET_USER_ACCESS, &[NOTHING | other, user, NO_ACCESS])?;
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// Where the coordinator is: unix:///path or https://host:port, of several with one store all with commas
+    /// Where the coordinator is: unix:///path or https://host:port; where several have one store, all, with commas in between
     /// [env: LANDFALL_SERVER] [default: the context's, else unix:///var/lib/landfall/api.sock].
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<Server>,

@@ -139,7 +139,7 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
         back_seconds,
         failed,
         completed,
-        pgbench_rows_per_second: tokio::task::block_in_place(|| subject.rows_per_second()),
+        pgbench_rows_per_second: tokio::task::block_in_place(|| subject.rows_per_second())?,
     })
 }
 

@@ -109,10 +109,13 @@ impl Subject {
     }
 
     /// What its PostgreSQL commits for others, a row in each transaction that is as large as a stored event: rows a second.
-    pub fn rows_per_second(&self) -> Option<f64> {
-        let server = self.database.as_ref()?;
-        let bytes = server.sql("test0", "SELECT coalesce(avg(octet_length(json)), 0)::bigint FROM events");
-        Some(server.rows_per_second("test0", bytes.parse().unwrap_or(0)))
+    ///
+    /// # Errors
+    /// No event is stored.
+    pub fn rows_per_second(&self) -> Result<Option<f64>> {
+        let Some(server) = &self.database else { return Ok(None) };
+        let bytes = server.sql("test0", "SELECT avg(octet_length(json))::bigint FROM events");
+        Ok(Some(server.rows_per_second("test0", bytes.parse().context("no event is stored")?)))
     }
 
     /// Kills it with SIGKILL, as a crash does, and starts it again on the same data.

@@ -20,8 +20,7 @@ struct Simulator(Child);
 impl Drop for Simulator {
     fn drop(&mut self) {
         // It may have ended by itself, and a test that ends can do nothing about it.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = (self.0.kill(), self.0.wait());
     }
 }
 
