@@ -14,8 +14,11 @@ use crate::DiskFacts;
 /// The transport of disks that a selector matches only where it names the transport.
 const USB: &str = "usb";
 /// The fields a selector may name.
-const FIELDS: [&str; 10] =
-    ["wwn", "serial", "model", "vendor", "size", "path", "hctl", "name", "rotational", "transport"];
+const FIELDS: [&str; 11] =
+    ["wwn", "serial", "byId", "model", "vendor", "size", "path", "hctl", "name", "rotational", "transport"];
+/// Where the system has links to a disk; people write those with or without it.
+const DEVICES: &str = "/dev/";
+const BY_ID: &str = "/dev/disk/by-id/";
 
 /// A selector that does not parse.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -23,7 +26,7 @@ const FIELDS: [&str; 10] =
 pub enum SelectorError {
     /// A field that disks do not have.
     #[error(
-        "\"{0}\" is not a disk field; use wwn, serial, model, vendor, size, path, hctl, name, rotational or transport"
+        "\"{0}\" is not a disk field; use wwn, serial, byId, model, vendor, size, path, hctl, name, rotational or transport"
     )]
     UnknownField(String),
     /// An expression that does not parse.
@@ -50,11 +53,12 @@ pub enum SelectorError {
 /// Field to expression; every one must hold, and exactly one disk must match. An empty selector matches any disk, so it
 /// works on machines with just one.
 ///
-/// Fields: `wwn`, `serial`, `model`, `vendor`, `size`, `path`, `hctl`, `name`, `rotational`, `transport`. An expression
-/// is a plain value (equality) or an operator and a value: `= != < <= > >= in glob`. `in` takes values separated by
-/// commas, `glob` a pattern with `*` and `?`. `< <= > >=` are for `size`, which takes the units B, KB, MB, GB, TB (powers
-/// of 1000) and KiB, MiB, GiB, TiB (powers of 1024). `rotational` is `true` or `false`. A USB disk matches only a selector
-/// that has the field `transport`.
+/// Fields: `wwn`, `serial`, `byId`, `model`, `vendor`, `size`, `path`, `hctl`, `name`, `rotational`, `transport`. `byId`
+/// is any of the names that a Linux system has for the disk in `/dev/disk/by-id`. An expression is a plain value
+/// (equality) or an operator and a value: `= != < <= > >= in glob`. `in` takes values separated by commas, `glob` a
+/// pattern with `*` and `?`. `< <= > >=` are for `size`, which takes the units B, KB, MB, GB, TB (powers of 1000) and
+/// KiB, MiB, GiB, TiB (powers of 1024). `rotational` is `true` or `false`. A USB disk matches only a selector that has
+/// the field `transport`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DiskSelector(pub BTreeMap<String, serde_json::Value>);
@@ -81,6 +85,12 @@ impl DiskSelector {
     /// [`SelectorError`] naming the field and what to write instead.
     pub fn validate(&self) -> Result<(), SelectorError> {
         self.parse().map(|_| ())
+    }
+
+    /// Whether it states a by-id name in full: with the serial number or the wwn that is a part of it, no other disk has that name.
+    pub fn states_by_id(&self) -> bool {
+        let stated = self.0.get("byId").and_then(|value| Test::parse("byId", value).ok());
+        matches!(stated, Some(Test::Text { operator: TextOperator::Is, values, .. }) if values.len() == 1)
     }
 
     fn parse(&self) -> Result<Vec<(&str, Test)>, SelectorError> {
@@ -194,26 +204,36 @@ impl Test {
                 fails(disk.rotational == *wanted, &disk.rotational.to_string(), &wanted.to_string())
             }
             Self::Text { operator, values, written } => {
-                let actual = text_of(field, disk);
-                // People write device names both ways.
-                let plain = |value: &str| match field {
-                    "name" => value.strip_prefix("/dev/").unwrap_or(value).to_owned(),
-                    _ => value.to_owned(),
+                let actual = texts_of(field, disk);
+                let plain = |value| plain(field, value);
+                let any = |matches: fn(&str, &str) -> bool| {
+                    actual.iter().any(|text| values.iter().any(|value| matches(plain(value), plain(text))))
                 };
-                let equal = || values.iter().any(|value| plain(value) == plain(actual));
                 let holds = match operator {
-                    TextOperator::Is => equal(),
-                    TextOperator::IsNot => !equal(),
-                    TextOperator::Glob => values.iter().any(|pattern| glob(&plain(pattern), &plain(actual))),
+                    TextOperator::Is => any(|value, text| value == text),
+                    TextOperator::IsNot => !any(|value, text| value == text),
+                    TextOperator::Glob => any(glob),
                 };
-                fails(holds, &format!("\"{actual}\""), &format!("\"{written}\""))
+                fails(holds, &format!("\"{}\"", actual.join(", ")), &format!("\"{written}\""))
             }
         }
     }
 }
 
-fn text_of<'a>(field: &str, disk: &'a DiskFacts) -> &'a str {
-    match field {
+/// A value without the directory that people may write in front of it.
+fn plain<'v>(field: &str, value: &'v str) -> &'v str {
+    let directory = match field {
+        "name" => DEVICES,
+        "byId" => BY_ID,
+        _ => "",
+    };
+    value.strip_prefix(directory).unwrap_or(value)
+}
+
+/// What a disk has for a field: of by-id names it has several, or none.
+fn texts_of<'a>(field: &str, disk: &'a DiskFacts) -> Vec<&'a str> {
+    let text: &str = match field {
+        "byId" => return disk.by_id.iter().map(String::as_str).collect(),
         "wwn" => &disk.id.wwn,
         "serial" => &disk.id.serial,
         "model" => &disk.id.model,
@@ -223,7 +243,8 @@ fn text_of<'a>(field: &str, disk: &'a DiskFacts) -> &'a str {
         "name" => &disk.id.name,
         // `parse` has let no other field through.
         _ => &disk.transport,
-    }
+    };
+    vec![text]
 }
 
 /// Bytes of a number with an optional unit; a fraction is rounded down to whole bytes.
@@ -301,6 +322,7 @@ mod tests {
             transport: "sata".into(),
             rotational: false,
             hctl: "0:0:1:0".into(),
+            by_id: vec!["ata-Samsung_SSD_870_EVO_480GB_S4EVNF0M".into(), "wwn-0x5000c500a1b2c3d4".into()],
             ..DiskFacts::default()
         }
     }
@@ -338,6 +360,12 @@ mod tests {
             ("vendor", "ATA", true),
             ("path", "glob pci-0000:00:*", true),
             ("wwn", "0x5000c500a1b2c3d4", true),
+            ("byId", "wwn-0x5000c500a1b2c3d4", true),
+            ("byId", "/dev/disk/by-id/ata-Samsung_SSD_870_EVO_480GB_S4EVNF0M", true),
+            ("byId", "glob /dev/disk/by-id/ata-*", true),
+            ("byId", "wwn-0x5000c500a1b2c3d5", false),
+            ("byId", "!= wwn-0x5000c500a1b2c3d4", false),
+            ("byId", "!= ata-X", true),
             ("rotational", "false", true),
             ("rotational", "!= false", false),
         ] {

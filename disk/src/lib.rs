@@ -7,6 +7,7 @@
 mod authorise;
 mod blank;
 mod buffer;
+mod by_id;
 mod commands;
 
 mod content;
@@ -39,6 +40,7 @@ mod signature;
 mod source;
 mod surface;
 mod sys;
+mod sysfs;
 mod teardown;
 mod wipe;
 mod write;

@@ -1,13 +1,14 @@
 //! Which disks this machine has, from sysfs alone: no udev runs in the boot image.
 
+use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use landfall_api::{DiskFacts, DiskId};
 
-use crate::DiskError;
+use crate::sysfs::{attribute, usb_serial, vital_page};
+use crate::{DiskError, by_id};
 
 /// `size` in sysfs counts these, whatever the disk's own sectors are.
 const SYSFS_SECTOR: u64 = 512;
@@ -108,7 +109,7 @@ fn facts(block: &Path, name: &str) -> DiskFacts {
         usb_serial(&real),
     ]);
     let transport = transport(&real, name, &hctl);
-    DiskFacts {
+    let mut disk = DiskFacts {
         id: DiskId {
             wwn: world_wide_name(&wwid),
             serial,
@@ -121,42 +122,19 @@ fn facts(block: &Path, name: &str) -> DiskFacts {
         transport: transport.to_owned(),
         rotational: attribute(&dir.join("queue"), "rotational") == "1",
         hctl,
+        by_id: Vec::new(),
         logical_sector_bytes: sector("queue/logical_block_size"),
         physical_sector_bytes: sector("queue/physical_block_size"),
         read_only: attribute(&dir, "ro") == "1",
         health: None,
         contents: None,
-    }
+    };
+    disk.by_id = by_id::names(&dir, &real, &disk);
+    disk
 }
 
 fn first<const N: usize>(values: [String; N]) -> String {
     values.into_iter().find(|v| !v.is_empty()).unwrap_or_default()
-}
-
-/// A one-line attribute, trimmed; empty if it is not there.
-fn attribute(dir: &Path, name: &str) -> String {
-    fs::read_to_string(dir.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()
-}
-
-/// The serial number of the USB device that holds a disk: the kernel asks such disks for none of their own. Above that device
-/// are hubs, and what they call a serial number is not the disk's.
-fn usb_serial(real: &Path) -> String {
-    let device = real.ancestors().skip(1).find(|dir| dir.join("idVendor").exists());
-    device.map(|dir| attribute(dir, "serial")).unwrap_or_default()
-}
-
-/// The text of a SCSI vital product data page: four bytes of header, then ASCII.
-fn vital_page(path: &Path) -> String {
-    let bytes = read_bounded(path).unwrap_or_default();
-    let text = bytes.get(4..).unwrap_or_default();
-    String::from_utf8_lossy(text).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read;
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(256).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// sysfs has `naa.…`, `eui.…`, `uuid.…`, `nvme.…` or `t10.…`; people know the first as `0x…`, and the last two are made

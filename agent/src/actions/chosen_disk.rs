@@ -125,6 +125,9 @@ pub(super) fn not_begun_elsewhere(job: &Job, chosen: &[&DiskId], receipts: &[Dis
 fn nothing_missing(
     selector: &DiskSelector, chosen: &DiskId, disks: &[DiskFacts], expected: &[DiskReceipt],
 ) -> Result<(), Failure> {
+    if selector.states_by_id() {
+        return Ok(());
+    }
     let own: DiskSelector = DiskSelector(
         selector
             .0
@@ -200,13 +203,22 @@ mod tests {
             nothing_missing(&selector, &there[0].id, &there, expected)
         };
         let missing = [receipt_on("a", 8 << 30)];
-        for vague in [json!({}), json!({"size": ">= 1GiB"}), json!({"transport": "scsi"}), json!({"serial": "!= x"})] {
+        let vague = [
+            json!({}),
+            json!({"size": ">= 1GiB"}),
+            json!({"transport": "scsi"}),
+            json!({"serial": "!= x"}),
+            json!({"byId": "glob virtio-*"}),
+        ];
+        for vague in vague {
             let refused = allowed(vague.clone(), &missing).unwrap_err();
             let text = refused.problem.to_string();
             assert_eq!((refused.problem.code, refused.retryable), (ErrorCode::AmbiguousDisk, false), "{vague}");
             assert!(text.contains("serial a") && text.contains("missing") && text.contains("sdb"), "{text}");
         }
-        for sure in [json!({"serial": "b"}), json!({"size": "< 8GiB"}), json!({"wwn": "0x5"})] {
+        let sure =
+            [json!({"serial": "b"}), json!({"size": "< 8GiB"}), json!({"wwn": "0x5"}), json!({"byId": "virtio-b"})];
+        for sure in sure {
             assert_eq!(allowed(sure.clone(), &missing), Ok(()), "{sure}");
         }
         assert_eq!(allowed(json!({}), &[receipt_on("b", 8 << 30)]), Ok(()), "it is there");

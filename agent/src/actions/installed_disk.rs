@@ -34,7 +34,7 @@ pub(super) fn system_disk(
 }
 
 /// What names a disk wherever it is plugged in, and what changes when the machine restarts.
-const LASTING: [&str; 3] = ["serial", "wwn", "path"];
+const LASTING: [&str; 4] = ["serial", "wwn", "byId", "path"];
 const PASSING: [&str; 2] = ["name", "hctl"];
 
 /// Refuses a system that this workflow must not change: another's without a person's request, and, where a name or an address

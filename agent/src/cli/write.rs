@@ -40,7 +40,8 @@ What proves the image: exactly one of
 
 Which disk: FIELD=EXPRESSION, as often as needed; all must hold, and exactly one
 disk must match. Or one path.
-  fields       wwn serial model vendor size path hctl name rotational transport
+  fields       wwn serial byId model vendor size path hctl name rotational
+               transport
                (landfall-agent facts -o json shows them)
   expressions  VALUE or =VALUE, !=VALUE, 'in A,B', 'glob PATTERN' with * and ?
                for size also < <= > >=, and B KB MB GB TB (powers of 1000) or

@@ -130,7 +130,8 @@ fn compare(path: &str, kind: &str, before: &Value, after: &Value, say: &mut impl
 }
 
 /// Facts that may be absent on the same hardware.
-const MAY_BE_ABSENT: [&str; 5] = ["nics.neighbour", "nics.firmware", "bmc", "tpm.endorsementKey", "firmware.setupMode"];
+const MAY_BE_ABSENT: [&str; 6] =
+    ["nics.neighbour", "nics.firmware", "disks.byId", "bmc", "tpm.endorsementKey", "firmware.setupMode"];
 
 /// Compares what both have of the same name, and names what one of them lacks.
 fn each<'v>(

@@ -27,6 +27,10 @@ pub struct DiskFacts {
     /// Host, channel, target and LUN, `0:0:0:0`; empty if it is not SCSI.
     #[serde(default)]
     pub hctl: String,
+    /// The names that a Linux system has for it in `/dev/disk/by-id`, such as `ata-MODEL_SERIAL`, `nvme-MODEL_SERIAL` and
+    /// `wwn-0x…`; the one that says most comes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_id: Vec<String>,
     /// Logical sector size, bytes.
     pub logical_sector_bytes: u32,
     /// Physical sector size, bytes.

@@ -411,6 +411,7 @@ fn disk_scope(disk: &DiskFacts, selector: &DiskSelector, number: usize) -> Value
     for name in ["wwn", "serial", "path", "name", "model"] {
         scope.entry(name).or_insert_with(|| Value::String(String::new()));
     }
+    scope.entry("byId").or_insert_with(|| json!([]));
     scope.insert("number".into(), number.into());
     scope.insert("selector".into(), json!(selector));
     scope.into()

@@ -58,6 +58,7 @@ impl Machine {
                 transport: "nvme".into(),
                 rotational: false,
                 hctl: String::new(),
+                by_id: Vec::new(),
                 logical_sector_bytes: 512,
                 physical_sector_bytes: 4096,
                 read_only: false,

@@ -99,7 +99,7 @@ async fn templates(scene: &Scene, machine: &Machine, packed: &Packed) -> anyhow:
             "disk": { "transport": "nvme", "size": "<= 2GiB" }, "image": plain, "verify": "readBack",
         } },
         { "name": "sata", "writeImage": {
-            "disk": { "serial": disks[3].serial, "transport": "in sata, usb" }, "image": packed, "verify": "readBack",
+            "disk": { "byId": format!("/dev/disk/by-id/ata-QEMU_HARDDISK_{}", disks[3].serial) }, "image": packed, "verify": "readBack",
         } },
         { "name": "reboot", "reboot": {} },
     ]);

@@ -148,6 +148,17 @@ pub(super) const fn transport(bus: DiskBus) -> &'static str {
     }
 }
 
+/// The name that udev gives such a disk of QEMU's, as on any installed guest.
+fn by_id(bus: DiskBus, serial: &str) -> String {
+    match bus {
+        DiskBus::Virtio => format!("virtio-{serial}"),
+        DiskBus::Nvme => format!("nvme-QEMU_NVMe_Ctrl_{serial}"),
+        DiskBus::Ahci => format!("ata-QEMU_HARDDISK_{serial}"),
+        DiskBus::Usb => format!("usb-QEMU_QEMU_HARDDISK_{serial}-0:0"),
+        DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => format!("scsi-0QEMU_QEMU_HARDDISK_{serial}"),
+    }
+}
+
 /// What the agent saw is what QEMU was given.
 fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
     compare_board(facts, machine)?;
@@ -170,6 +181,7 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     let disk = disk.with_context(|| format!("no disk has the serial number {serial}: {:?}", facts.disks))?;
     let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.as_str());
     ensure!(seen == (DISK_BYTES, row.sector, transport(row.disk)), "disk {disk:?}");
+    ensure!(disk.by_id.first() == Some(&by_id(row.disk, serial)), "disk {disk:?}");
     // Of QEMU's disks these have SMART.
     let has_health = matches!(row.disk, DiskBus::Nvme | DiskBus::Ahci);
     let failing = disk.health.as_ref().map(|health| health.failing);
