@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use crate::cmdline::CommandLine;
 use crate::disks::Disks;
 use crate::drivers::Drivers;
-use crate::life::{ByDhcp, Coordinator, End, Kept, Life, Once};
+use crate::efi;
+use crate::life::{ByNetwork, Coordinator, End, Kept, Life, Once};
 use crate::logging::Tail;
 use crate::net::Network;
 use crate::proxy;
@@ -88,15 +89,10 @@ impl Booted {
                         }
                         Ok(Known::ByKey(pins, proxy)) => {
                             proxy::follow(proxy.as_ref());
-                            return (
-                                line,
-                                Coordinator::ByDhcp(ByDhcp::new(
-                                    self.network.clone(),
-                                    pins,
-                                    proxy,
-                                    self.coordinator.clone(),
-                                )),
-                            );
+                            let boot_url = on_thread("boot-url", efi::boot_url).await.unwrap_or_default();
+                            let (network, kept) = (self.network.clone(), self.coordinator.clone());
+                            let by = ByNetwork::new(network, pins, proxy, boot_url.as_deref(), kept);
+                            return (line, Coordinator::ByNetwork(by));
                         }
                         Err(problem) => problem,
                     }
@@ -132,7 +128,8 @@ fn target(line: &CommandLine) -> Result<Known, String> {
         // An invalid one is reported; it is not to be replaced by another.
         [] if !pins.is_empty() && !line.has_invalid_coordinator => Ok(Known::ByKey(pins, proxy)),
         [] => Err("the kernel command line names no coordinator; add landfall.coordinator=https://HOST:7443 and \
-            landfall.ca=sha256:… to it, and boot again; with landfall.ca alone a DHCP server may name the coordinator"
+            landfall.ca=sha256:… to it, and boot again; with landfall.ca alone a DHCP server or the firmware's boot URL may name the \
+            coordinator"
             .to_owned()),
     }
 }

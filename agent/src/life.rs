@@ -18,7 +18,7 @@ use landfall_session::{
 };
 use tokio::{sync::watch, time::timeout};
 
-pub(crate) use self::coordinator::{ByDhcp, Coordinator, Kept};
+pub(crate) use self::coordinator::{ByNetwork, Coordinator, Kept};
 pub(crate) use self::once::{Once, Verdict};
 use self::serve::Ending;
 use crate::disks::{Disks, OnDisks};

@@ -45,4 +45,4 @@ pub use proxy::{NoProxy, Proxy};
 pub use session::{Changing, Host, Looking, News, Seen, SessionConfig};
 pub use shared::{Connection, StillRuns};
 pub use surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
-pub use target::{Place, Target, TargetError};
+pub use target::{Place, Target, TargetError, coordinator_beside};

@@ -58,6 +58,13 @@ pub enum TargetError {
 /// The port if the address names none.
 const DEFAULT_PORT: u16 = 7443;
 
+/// The URL of a coordinator on the host of another URL, of HTTP or HTTPS; `None`: that one names no host.
+pub fn coordinator_beside(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let host = uri.host().filter(|host| !host.is_empty() && matches!(uri.scheme_str(), Some("http" | "https")))?;
+    Some(format!("https://{host}"))
+}
+
 impl Target {
     /// Takes `https://host[:port]` (an IP or a name; a lone `/` may follow) and at least one pin.
     ///

@@ -2,6 +2,7 @@
 //! goes to the next entry of its boot order, and that must be the disk that was installed, not another one that boots too.
 
 pub(crate) mod keys;
+mod loaded;
 mod option;
 mod order;
 
@@ -15,6 +16,7 @@ use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
+pub(crate) use self::loaded::boot_url;
 use self::option::{Partition, load_option};
 use self::order::{Plan, plan, without};
 use crate::ownership::owns_machine;

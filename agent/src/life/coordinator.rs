@@ -1,11 +1,11 @@
-//! Which coordinator the agent serves: one that is named, or one that the DHCP server of a port names.
+//! Which coordinator the agent serves: one that is named, one that the DHCP server of a port names, or the host that the firmware booted from.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use landfall_api::Pin;
-use landfall_session::{Proxy, Target};
+use landfall_session::{Proxy, Target, coordinator_beside};
 use tokio::time::{sleep, timeout};
 
 use crate::net::{Network, Port, Ports};
@@ -20,15 +20,18 @@ const ASK_AGAIN: Duration = Duration::from_secs(120);
 pub(crate) enum Coordinator {
     /// The kernel's command line, or that of the agent, names it.
     Named(Target),
-    /// A DHCP server names it.
-    ByDhcp(ByDhcp),
+    /// The network does.
+    ByNetwork(ByNetwork),
 }
 
-/// Nothing proves what a DHCP server says, so what it names has to prove itself by a key.
-pub(crate) struct ByDhcp {
+/// What DHCP servers name, and where they name none the host of the URL that the firmware booted from. Nothing proves either, so what is
+/// named has to prove itself by a key.
+pub(crate) struct ByNetwork {
     network: Network,
     pins: Vec<Pin>,
     proxy: Option<Proxy>,
+    /// The coordinator on the host of the firmware's boot URL.
+    beside_boot_url: Option<String>,
     /// How often one was chosen: of several each has its turn.
     turn: AtomicUsize,
     kept: Kept,
@@ -43,22 +46,25 @@ impl Coordinator {
     pub(super) async fn next(&self, board: &Board) -> Target {
         match self {
             Self::Named(target) => target.clone(),
-            Self::ByDhcp(by) => by.next(board).await,
+            Self::ByNetwork(by) => by.next(board).await,
         }
     }
 
     /// The agent has enrolled with this one.
     pub(super) fn keep(&self, target: &Target) {
-        if let Self::ByDhcp(by) = self {
+        if let Self::ByNetwork(by) = self {
             by.kept.get_or_init(|| target.clone());
         }
     }
 }
 
-impl ByDhcp {
-    /// Of those that the servers of these ports name, one that proves itself by one of these keys, by way of this proxy.
-    pub(crate) const fn new(network: Network, pins: Vec<Pin>, proxy: Option<Proxy>, kept: Kept) -> Self {
-        Self { network, pins, proxy, turn: AtomicUsize::new(0), kept }
+impl ByNetwork {
+    /// Of those that are named, one that proves itself by one of these keys, by way of this proxy. `boot_url`: the firmware's, if it has one.
+    pub(crate) fn new(
+        network: Network, pins: Vec<Pin>, proxy: Option<Proxy>, boot_url: Option<&str>, kept: Kept,
+    ) -> Self {
+        let beside_boot_url = boot_url.and_then(coordinator_beside);
+        Self { network, pins, proxy, beside_boot_url, turn: AtomicUsize::new(0), kept }
     }
 
     async fn next(&self, board: &Board) -> Target {
@@ -80,6 +86,7 @@ impl ByDhcp {
                 }
                 let (_, invalid) = self.named(&ports.borrow());
                 let why = match invalid.as_slice() {
+                    [] if self.beside_boot_url.is_some() => "no port has an address by DHCP; check the DHCP server".to_owned(),
                     [] => "no DHCP server names a coordinator; the server that gives the address must name it, by option 143 \
                         of DHCP or 136 of DHCPv6 (https://HOST:7443), or the kernel command line, by landfall.coordinator"
                         .to_owned(),
@@ -93,13 +100,19 @@ impl ByDhcp {
         }
     }
 
-    /// What the servers of the ports name, and what of that is no coordinator's address. First what each names first: one server must not push
-    /// the others out.
     fn named(&self, ports: &Ports) -> (Vec<Target>, Vec<String>) {
         let servers: Vec<&[String]> = ports.values().filter(|port| port.carrier).flat_map(by_servers).collect();
-        let most = servers.iter().map(|named| named.len()).max().unwrap_or_default();
-        targets((0..most).flat_map(|at| servers.iter().filter_map(move |named| named.get(at))), &self.pins)
+        named(&servers, self.beside_boot_url.as_ref(), &self.pins)
     }
+}
+
+/// What the servers by which ports have addresses name, and what of that is no coordinator's address. First what each names first: one
+/// server must not push the others out. Where they name none at all, the one beside the firmware's boot URL.
+fn named(servers: &[&[String]], beside_boot_url: Option<&String>, pins: &[Pin]) -> (Vec<Target>, Vec<String>) {
+    let most = servers.iter().map(|named| named.len()).max().unwrap_or_default();
+    let by_dhcp = (0..most).flat_map(|at| servers.iter().filter_map(move |named| named.get(at)));
+    let by_firmware = beside_boot_url.filter(|_| most == 0 && !servers.is_empty());
+    targets(by_dhcp.chain(by_firmware), pins)
 }
 
 /// What a port's servers name, of those by which it has an address.
@@ -178,5 +191,19 @@ mod tests {
         assert_eq!(turns(&["http://no"]), [""; 0]);
         let (_, invalid) = targets(["10.77.0.1:7443".to_owned()].iter(), &pins);
         assert!(invalid[0].contains("write https://host:port"), "{invalid:?}");
+    }
+
+    #[test]
+    fn the_boot_url_counts_where_dhcp_names_none() {
+        let pins = [pin_of_spki(b"ca")];
+        let (url, by_dhcp) = ("https://b".to_owned(), ["https://a".to_owned()]);
+        let found = |servers: &[&[String]]| {
+            let (found, _) = named(servers, Some(&url), &pins);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[]), [""; 0], "no port has an address yet");
+        assert_eq!(found(&[&[]]), ["https://b:7443"]);
+        assert_eq!(found(&[&[], &by_dhcp]), ["https://a:7443"]);
+        assert!(found(&[&["http://no".to_owned()]]).is_empty(), "what is invalid is reported, not replaced");
     }
 }

@@ -11,7 +11,9 @@ use base64::prelude::BASE64_STANDARD;
 use landfall_api::{ErrorCode, WorkflowPhase};
 use landfall_image::sign::{SigningKey, digest, sign};
 use landfall_image::uki;
-use landfall_lab::{CoordinatorOptions, Keys, Medium, Network, SECURE_BOOT_KEY, efi_keys, efi_order};
+use landfall_lab::{
+    CoordinatorOptions, DhcpMode, Dnsmasq, Keys, Medium, Network, SECURE_BOOT_KEY, efi_keys, efi_order,
+};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -107,15 +109,22 @@ async fn found_and_installed(scene: &Scene) -> anyhow::Result<()> {
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await.map(drop)
 }
 
-/// Described, it needs no rule: the agent asks for its token, since the signed command line has none.
+/// Described, it needs no rule: the agent asks for its token, since the signed command line has none. It has no coordinator's address either, and
+/// the network's DHCP server names none: the agent takes it from the URL that the firmware booted from.
 pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
     let served = context.dir.join("signed.efi");
     std::fs::copy(context.artefacts.kernel.with_file_name("landfall.efi"), &served)?;
-    let options = CoordinatorOptions { uki: Some(served.clone()), ..Scene::options(&context)? };
-    let scene = Scene::start_from(context, Network::create()?, options).await?;
+    let options = CoordinatorOptions { uki: Some(served.clone()), dhcp: DhcpMode::Proxy, ..Scene::options(&context)? };
+    let network = Network::create()?;
+    let neighbour = network.neighbour()?;
+    let _dnsmasq = Dnsmasq::start(&neighbour, &context.dir).await?;
+    let scene = Scene::start_from(context, network, options).await?;
     template(&scene).await?;
-    let (_, signed) = programs(&scene, &signing_key()?).await?;
-    std::fs::write(&served, signed)?;
+    let line = command_line(&scene).await?;
+    let keys: Vec<&str> = line.split(' ').filter(|word| !word.starts_with("landfall.coordinator=")).collect();
+    ensure!(keys.len() + 1 == line.split(' ').count(), "not one coordinator on the command line: {line}");
+    let unsigned = program(&scene, &keys.join(" "))?;
+    std::fs::write(&served, sign(&unsigned, &signing_key()?)?)?;
     let builder = scene.ordinary("m1").secure_boot(Keys::Debians).http_boot().firmware_orders();
     let mut machine = scene.described(builder).await?;
     let first = machine.power_on().await?;
@@ -258,18 +267,22 @@ async fn template(scene: &Scene) -> anyhow::Result<()> {
 
 /// A kernel image for this coordinator, and the same signed with this key.
 async fn programs(scene: &Scene, key: &SigningKey) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let unsigned = program(scene, &command_line(scene).await?)?;
+    let signed = sign(&unsigned, key)?;
+    Ok((unsigned, signed))
+}
+
+fn program(scene: &Scene, command_line: &str) -> anyhow::Result<Vec<u8>> {
     let artefacts = &scene.context.artefacts;
     let stub = std::fs::read("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").context("the stub")?;
     let parts = uki::Parts {
         stub: &stub,
         kernel: &std::fs::read(&artefacts.kernel)?,
         initramfs: &std::fs::read(&artefacts.initramfs)?,
-        command_line: &command_line(scene).await?,
+        command_line,
         os_release: "ID=landfall\nNAME=Landfall\n",
     };
-    let unsigned = uki::build(&parts)?;
-    let signed = sign(&unsigned, key)?;
-    Ok((unsigned, signed))
+    Ok(uki::build(&parts)?)
 }
 
 /// The key that this OVMF trusts.
