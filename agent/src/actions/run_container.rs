@@ -55,3 +55,36 @@ fn taken_back(job: &Job, lent: &[DiskFacts], marks: &[DiskReceipt], failure: Fai
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{Problem, Receipt, ReceiptState};
+
+    use super::super::testing::{job, write_image};
+    use super::*;
+
+    #[test]
+    fn a_time_limit_hides_no_lost_receipt() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        let disk = landfall_disk::disk_at(file.path()).unwrap();
+        let job = job(write_image(""));
+        let receipt = Receipt {
+            machine_uid: job.run.machine_uid,
+            workflow_uid: job.run.workflow_uid,
+            workflow_name: "w".into(),
+            generation: 1,
+            action_index: 0,
+            image_digest: None,
+            state: ReceiptState::Done,
+            written_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        let marks = [DiskReceipt { disk: disk.id.clone(), receipt }];
+        let ended = || Failure { problem: Problem::new(ErrorCode::Timeout, "the time limit passed"), retryable: true };
+        let lent = [disk];
+        let Failure { problem, retryable } = taken_back(&job, &lent, &marks, ended());
+        assert_eq!((problem.code, retryable), (ErrorCode::ReceiptMismatch, false), "{problem}");
+        assert!(problem.causes.iter().any(|cause| cause.contains("time limit")), "{problem:?}");
+        assert_eq!(taken_back(&job, &lent, &[], ended()), ended(), "it had none");
+    }
+}

@@ -153,7 +153,7 @@ impl Run<'_> {
             WorkflowPhase::Rebooting => {}
             WorkflowPhase::Running if self.state.ending.is_none() => {
                 succeed_open(self, proven(&self.state));
-                if open_at_phone_home(&self.state).is_some() {
+                if open_at_phone_home(&self.state, self.now).is_some() {
                     self.state.phoned_home_at.get_or_insert(self.now);
                     return;
                 }

@@ -1,5 +1,6 @@
 //! What receipts on the disks prove of a workflow's writes.
 
+use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
     ActionSpec, ActionStatus, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowPhase, WorkflowStatus,
 };
@@ -106,12 +107,31 @@ pub(super) fn proven(status: &WorkflowStatus) -> usize {
     seed.filter(|_| linear).map_or(0, |seed| seed + 1)
 }
 
-/// The first action of a running workflow that is still to be done although the installed system speaks: none that a
-/// phone-home proves, and not the restart.
-pub fn open_at_phone_home(status: &WorkflowStatus) -> Option<&ActionStatus> {
-    let behind = status.actions.iter().skip(proven(status));
-    let mut open = behind.filter(|a| !a.is_over() && !a.action.spec.info().is_last_step());
-    open.next().filter(|_| status.phase == WorkflowPhase::Running)
+/// A run that failed may be retried for so long with the system that it has installed: its unit is there, since it is asked to phone home
+/// again.
+pub(super) const RETRY_WINDOW: SignedDuration = SignedDuration::from_hours(24);
+
+/// The first action that is still to be done although the installed system speaks, and for which it is asked to speak again: none that a
+/// phone-home proves, and not the restart. Of a run that failed or was cancelled, a retry may do it.
+pub fn open_at_phone_home(status: &WorkflowStatus, now: Timestamp) -> Option<&ActionStatus> {
+    let may_be_done = match status.phase {
+        WorkflowPhase::Running => true,
+        WorkflowPhase::Failed | WorkflowPhase::Cancelled => {
+            status.ended_at.is_some_and(|ended| now.duration_since(ended) < RETRY_WINDOW)
+        }
+        WorkflowPhase::Pending | WorkflowPhase::Rebooting | WorkflowPhase::Succeeded => false,
+    };
+    let mut behind = status.actions.iter().skip(proven(status));
+    behind.find(|a| !a.is_over() && !a.action.spec.info().is_last_step()).filter(|_| may_be_done)
+}
+
+/// Who has to do that action, for a person to read.
+pub fn hint_at_phone_home(status: &WorkflowStatus) -> &'static str {
+    if status.phase.is_terminal() {
+        "retry the workflow (landfall retry), or provision the machine again"
+    } else {
+        "restart the machine so that it netboots and its agent goes on"
+    }
 }
 
 /// How people know the disk of a receipt.

@@ -5,14 +5,32 @@
 //! carry `done`, nothing of it is done again, and where that is found only when the agent comes, the state machine
 //! takes it over then, because the receipts of the runs it takes over count as its own.
 
+use jiff::Timestamp;
 use landfall_api::{
     ActionOutcome, ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
-use super::{frontier::is_write, receipts::is_done};
+use super::{frontier::is_write, receipts::is_done, receipts::open_at_phone_home};
 
 /// Runs in one chain. Each is a person's request; more means that the list itself is wrong.
 const MAX_CHAIN: usize = 16;
+
+/// Refuses a retry that would wait in vain for a phone-home: the system that the run installed has phoned home for the last time, and its
+/// unit has removed itself.
+///
+/// # Errors
+/// [`Problem`] with code `WorkflowEnded`.
+pub fn still_phones_home(failed: &Workflow, now: Timestamp) -> Result<(), Problem> {
+    let (name, status) = (&failed.metadata.name, failed.status.as_ref());
+    let last =
+        status.filter(|status| open_at_phone_home(status, now).is_none()).and_then(|status| status.phoned_home_at);
+    let Some(at) = last else { return Ok(()) };
+    let message = format!(
+        "the system that workflow \"{name}\" installed phoned home {at} and does not do so again: a retry would wait for it in vain"
+    );
+    let hint = "start a new workflow with landfall provision";
+    Err(Problem::new(ErrorCode::WorkflowEnded, message).hint(hint).at(format!("Workflow/{name}")))
+}
 
 /// The status of a run that goes on where `failed` stopped. `receipts` are those believed to be on the machine.
 ///

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{Authority, ErrorCode, Kind, PoolClaim, Problem, Purpose, Shared, Workflow, WorkflowSpec};
-use landfall_machine::{Input, MachineState, Which, run::retry_of};
+use landfall_machine::run::{retry_of, still_phones_home};
+use landfall_machine::{Input, MachineState, Which};
 
 use super::{Requests, believed};
 use crate::engine::assignments::lays_out;
@@ -93,6 +94,7 @@ impl Requests {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);
         };
+        still_phones_home(&found, self.fleet.now())?;
         if let Some(claim) = status.and_then(|status| status.pool.as_ref())
             && let Some(wanted) = not_of(claim, &found)
         {

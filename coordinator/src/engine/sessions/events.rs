@@ -4,7 +4,7 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use landfall_api::message::{EventBody, EventRecord, PhoneHomeReport};
 use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow, keep_changes};
-use landfall_machine::run::{MAX_INTERRUPTIONS, policy};
+use landfall_machine::run::{MAX_INTERRUPTIONS, hint_at_phone_home, open_at_phone_home, policy};
 use landfall_machine::{Epoch, Input, MachineState, Which};
 use uuid::Uuid;
 
@@ -212,12 +212,25 @@ impl Sessions {
             Input::PhonedHome(if heir { vec![of, Which::Newest] } else { vec![of] })
         };
         self.steps.drive_of(&mut live, machine, Some(&name), input).await.map_err(|refused| refused.problem)?;
-        let after = self.fleet.store().workflow(&name).await?;
-        let status = after.as_ref().and_then(|workflow| workflow.status.as_ref());
-        let Some(open) = status.and_then(landfall_machine::run::open_at_phone_home) else { return Ok(()) };
-        let message = format!("action \"{}\" of workflow \"{name}\" is still to be done", open.action.name);
-        Err(Problem::new(ErrorCode::MachineBusy, message)
-            .hint("restart the machine so that it netboots and its agent goes on"))
+        self.let_phone_home_end(machine, &name, uid).await
+    }
+
+    /// Refuses to let the installed system of a run fall silent while there is something to do on it: in the machine's newest run, if that
+    /// is this one or goes on with its work.
+    async fn let_phone_home_end(&self, machine: &str, name: &str, uid: Uuid) -> Result<(), Problem> {
+        let described = self.fleet.store().machine(machine).await?;
+        let newest = match &described {
+            Some(described) => self.fleet.current_workflow(described).await?,
+            None => None,
+        };
+        let Some((newest, status)) = newest.as_ref().and_then(|run| Some((run, run.status.as_ref()?))) else {
+            return Ok(());
+        };
+        let is_of_it = newest.metadata.name == name || status.takes_over.contains(&uid);
+        let Some(open) = open_at_phone_home(status, self.fleet.now()).filter(|_| is_of_it) else { return Ok(()) };
+        let message =
+            format!("action \"{}\" of workflow \"{}\" is still to be done", open.action.name, newest.metadata.name);
+        Err(Problem::new(ErrorCode::MachineBusy, message).hint(hint_at_phone_home(status)))
     }
 }
 

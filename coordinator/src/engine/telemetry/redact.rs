@@ -1,9 +1,18 @@
-//! Removes secrets from texts that people see: the values of a workflow, and text with the form of a credential.
+//! Removes secrets from texts that people see: the values of a workflow, also as JSON, URLs and base64 have them, and text with the
+//! form of a credential.
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::super::shorten::cut;
 
 /// A shorter value is not searched for: removing every "on" and "42" would hide the text, not the secret.
 const SHORTEST: usize = 4;
+/// The same of base64, of which parts of words are more often the same.
+const SHORTEST_BASE64: usize = 8;
+/// What URLs and forms encode: all but RFC 3986's unreserved characters (2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// What stands in a secret's place.
 const BLOT: &str = "[secret]";
 
@@ -15,11 +24,15 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// Adds values. Of one with several lines each is a secret: a log line holds one.
+    /// Adds values. Of one with several lines each is a secret: a log line holds one. What a server answers may hold one in another form.
     pub(super) fn learn(&mut self, secrets: impl IntoIterator<Item = String>) {
         for secret in secrets {
-            let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST).map(str::to_owned);
-            self.secrets.extend(lines);
+            let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST);
+            self.secrets.extend(lines.flat_map(|line| [line.to_owned(), in_json(line), in_url(line)]));
+            if secret.len() >= SHORTEST {
+                self.secrets.push(in_json(&secret));
+                self.secrets.extend(in_base64(secret.as_bytes()));
+            }
         }
         self.secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         self.secrets.dedup();
@@ -55,6 +68,27 @@ impl Redactor {
             blot_word_after(text, before);
         }
     }
+}
+
+fn in_json(secret: &str) -> String {
+    let quoted = serde_json::Value::from(secret).to_string();
+    quoted.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned()
+}
+
+fn in_url(secret: &str) -> String {
+    utf8_percent_encode(secret, RESERVED).to_string()
+}
+
+/// As it stands in the base64 of a text that it is a part of (`user:password`): one form for each of the three places of a group of three
+/// bytes where it may begin, without the characters that its neighbours have a part in; in both alphabets.
+fn in_base64(secret: &[u8]) -> impl Iterator<Item = String> {
+    let forms = (0..3).flat_map(move |before| {
+        let bytes = [&[0; 2][..before], secret].concat();
+        // Six bits a character: the first of the secret alone, and the last.
+        let (from, to) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+        [BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD].map(|alphabet| alphabet.encode(&bytes)[from..to].to_owned())
+    });
+    forms.filter(|form| form.len() >= SHORTEST_BASE64)
 }
 
 /// `https://user:password@host` keeps its host.
@@ -121,6 +155,26 @@ mod tests {
         assert_eq!(cleaned(&["pass", "password"], "a password"), "a [secret]");
         assert_eq!(cleaned(&["line one\nline two"], "read line two"), "read [secret]");
         assert_eq!(cleaned(&["on"], "carry on"), "carry on");
+    }
+
+    #[test]
+    fn a_secret_is_found_in_the_forms_that_servers_answer() {
+        let secret = "pa\"ss/w\u{f6}rd\n2nd";
+        let line = "pa\"ss/w\u{f6}rd";
+        for text in [
+            serde_json::json!({"echo": secret}).to_string(),
+            format!("token={}&x", utf8_percent_encode(line, RESERVED)),
+            format!("\"{}\"", BASE64_STANDARD_NO_PAD.encode(secret)),
+        ] {
+            let shown = cleaned(&[secret], &text);
+            assert!(shown.contains(BLOT) && !shown.contains("rd"), "{text}: {shown}");
+        }
+        for user in ["a", "ab", "abc", "abcd"] {
+            let basic = BASE64_STANDARD_NO_PAD.encode(format!("{user}:{line}:more"));
+            let shown = cleaned(&[line], &basic);
+            assert!(shown.contains(BLOT) && shown.len() < BLOT.len() + 16, "{user}: {shown}");
+        }
+        assert_eq!(cleaned(&["abcd"], "YWJj"), "YWJj", "too little to be known by");
     }
 
     proptest! {

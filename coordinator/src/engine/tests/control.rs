@@ -125,6 +125,38 @@ async fn a_retried_system_phones_home_with_the_first_token() {
 }
 
 #[tokio::test]
+async fn a_failed_runs_system_phones_home_until_its_retry_ends() {
+    let command = json!({"name": "run", "exec": {"command": ["false"]}});
+    let world = described(json!({}), json!([write(), seed(), command, {"name": "restart", "reboot": {}}])).await;
+    let (name, uid, mut agent) = world.begins().await;
+    let assignment = agent.assigned();
+    let bearer = bearer_of(&assignment.actions[1]);
+    let phone_home = || world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default());
+    let done = receipt(assignment.machine_uid, uid, ReceiptState::Done);
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.report(uid, 2, 1, EventBody::Started).await.unwrap();
+    let problem = Problem::new(ErrorCode::ProgramFailed, "no");
+    agent.report(uid, 2, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
+    while agent.received().is_some() {}
+
+    let again = phone_home().await.unwrap_err();
+    assert_eq!(again.code, ErrorCode::MachineBusy, "the unit stays: {again}");
+    assert!(again.to_string().contains("\"run\"") && again.to_string().contains("landfall retry"), "{again}");
+    let retried = world.engine.requests().retry(&name, ann()).await.unwrap();
+    agent.assigned();
+    agent.seq.lock().unwrap().clear();
+    assert_eq!(phone_home().await.unwrap_err().code, ErrorCode::MachineBusy);
+    let uid = retried.metadata.uid.unwrap();
+    agent.does(uid, 2, 1, ActionResult::Exec(landfall_api::ExecResult { root_device: "vda1".into() })).await;
+    agent.does(uid, 3, 1, ActionResult::Reboot).await;
+    phone_home().await.unwrap();
+    assert_eq!(world.run(&retried.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
+}
+
+#[tokio::test]
 async fn on_failure_actions_keep_the_machine_busy() {
     let after = json!([{"name": "off", "powerOff": {}}]);
     let world = described(json!({"onFailure": after}), json!([write(), seed()])).await;

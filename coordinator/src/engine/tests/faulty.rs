@@ -1,6 +1,7 @@
 //! A store in memory that refuses writes when a test says so, as one on a full disk does, or may have been taken by another
 //! coordinator.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -20,6 +21,8 @@ pub(super) struct Faulty {
     creates: Mutex<Option<Creates>>,
     contends: Mutex<Option<Refuses>>,
     unconfirmed: Mutex<Duration>,
+    updates: AtomicUsize,
+    most_updates: AtomicUsize,
 }
 
 impl Faulty {
@@ -51,6 +54,11 @@ impl Faulty {
     /// Another writer creates a document right after a write that this answers one for.
     pub(super) fn then(&self, creates: impl Fn(&Document) -> Option<Document> + Send + 'static) {
         *self.creates.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(creates));
+    }
+
+    /// The most updates that were under way at one time since this was asked.
+    pub(super) fn most_updates(&self) -> usize {
+        self.most_updates.swap(0, Ordering::SeqCst)
     }
 
     /// What another writer makes of a document that is about to be updated.
@@ -91,6 +99,13 @@ impl DocumentStore for Faulty {
     }
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         self.ask(&document)?;
+        let under_way = self.updates.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_updates.fetch_max(under_way, Ordering::SeqCst);
+        // As long as a commit takes: all that can be asked for meanwhile is.
+        for _ in 0..32 {
+            tokio::task::yield_now().await;
+        }
+        self.updates.fetch_sub(1, Ordering::SeqCst);
         self.overtake(&document).await?;
         let written = self.memory.update(document).await?;
         let other = {

@@ -3,6 +3,7 @@
 use landfall_api::message::{ActionKind, WipeResult};
 use landfall_api::{HealthTestResult, WipeLevel, WipeReport};
 
+use super::faulty::faulty_world;
 use super::*;
 
 /// How far an agent gets before its power goes.
@@ -227,4 +228,21 @@ impl Computer {
         self.run(world, Until::Home).await;
         assert_eq!(self.phase(world).await, MachinePhase::Provisioned, "{}", self.name);
     }
+}
+
+#[tokio::test]
+async fn a_fleet_that_falls_silent_is_noted_side_by_side() {
+    let (faulty, world) = faulty_world().await;
+    let mut agents = Vec::new();
+    for n in 0..16 {
+        let (name, serial, mac) = (format!("n{n}"), format!("S{n}"), format!("52:54:00:00:09:{n:02x}"));
+        world.apply(machine(&name, &mac)).await.unwrap();
+        let uid = world.store.machine(&name).await.unwrap().unwrap().metadata.uid.unwrap();
+        let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
+        agents.push(world.open(uid, Hello { identity, ..hello(&name, &serial, vec![]) }).await.unwrap());
+    }
+    faulty.most_updates();
+    world.later(20);
+    world.engine.upkeep().tick().await.unwrap();
+    assert_eq!(faulty.most_updates(), 16, "one after another they would be as many commits");
 }

@@ -3,7 +3,7 @@
 use landfall_api::{ActionState, Workflow};
 
 use super::*;
-use crate::run::retry_of;
+use crate::run::{retry_of, still_phones_home};
 
 const DAY: i64 = 24 * 3600;
 
@@ -191,6 +191,28 @@ fn what_has_not_failed_is_not_retried() {
     let mut story = failed_at_the_seed();
     story.state.takes_over = (0..16).map(|n| Uuid::from_u128(100 + n)).collect();
     assert_eq!(code(&story), ErrorCode::LimitReached);
+}
+
+#[test]
+fn no_retry_waits_for_a_system_that_has_phoned_home() {
+    let write = json!({"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}});
+    let (seed, exec) =
+        (json!({"name": "seed", "cloudInit": {}}), json!({"name": "run", "exec": {"command": ["true"]}}));
+    let mut story = Story::of(list(json!([write, seed, exec, {"name": "restart", "reboot": {}}])));
+    story.then(connected(1, vec![]));
+    (0..2).for_each(|index| drop(story.does(1, index, 1)));
+    story.then(report(1, 2, 1, EventBody::Started));
+    story.then(report(1, 2, 1, failed(false)));
+    let after =
+        |story: &Story, seconds: i64| still_phones_home(&ended(story), at(story.now + seconds)).map_err(|p| p.code);
+    assert_eq!(after(&story, 2 * 86_400), Ok(()), "it has not phoned home");
+    story.then(Event::PhonedHome);
+    assert_eq!(story.state.phase, WorkflowPhase::Failed);
+    assert_eq!(after(&story, 0), Ok(()), "it is asked to phone home again");
+    assert_eq!(after(&story, 2 * 86_400), Err(ErrorCode::WorkflowEnded), "it was not asked to any more");
+    let mut story = failed_at_the_seed();
+    story.then(Event::PhonedHome);
+    assert_eq!(after(&story, 0), Err(ErrorCode::WorkflowEnded), "nothing but the restart was missing");
 }
 
 #[test]
