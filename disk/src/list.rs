@@ -176,7 +176,9 @@ fn bus_path(real: &Path, name: &str, hctl: &str) -> String {
         return format!("{pci}-nvme-{namespace}");
     }
     let ata = parts[at..].iter().find(|p| p.strip_prefix("ata").is_some_and(|n| n.parse::<u32>().is_ok()));
-    let usb = parts[at..].iter().rev().find(|p| p.contains(':') && p.contains('-'));
+    // `1-1:1.0`; SAS has `end_device-0:0`.
+    let is_interface = |p: &&String| p.starts_with(|c: char| c.is_ascii_digit()) && p.contains(':') && p.contains('-');
+    let usb = parts[at..].iter().rev().find(is_interface);
     match (ata, usb) {
         (Some(ata), _) => {
             // The kernel numbers ports through all controllers; only the one within its controller is stable.
@@ -247,6 +249,9 @@ mod tests {
         assert_eq!(disks[0].hctl, "6:0:1:0");
         assert_eq!(disks[0].id.path, "pci-0000:00:05.0-scsi-0:0:1:0");
         assert_eq!(disks[0].transport, "scsi");
+        let port = "pci0000:00/0000:00:03.0/host0/port-0:0/end_device-0:0";
+        let (_sys, disks) = tree(&format!("{port}/target0:0:0/0:0:0:0/block/sda"), &[]);
+        assert_eq!(disks[0].id.path, "pci-0000:00:03.0-scsi-0:0:0:0", "SAS");
     }
 
     #[test]

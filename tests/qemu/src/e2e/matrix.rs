@@ -6,7 +6,7 @@ mod pairs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{FirmwareMode, MachineFacts, WorkflowPhase};
+use landfall_api::{DiskId, FirmwareMode, MachineFacts, WorkflowPhase};
 use landfall_image::iso;
 use landfall_lab::{Card, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Medium, Network};
 use serde_json::json;
@@ -149,13 +149,14 @@ pub(super) const fn transport(bus: DiskBus) -> &'static str {
 }
 
 /// The name that udev gives such a disk of QEMU's, as on any installed guest.
-fn by_id(bus: DiskBus, serial: &str) -> String {
+fn by_id(bus: DiskBus, DiskId { serial, wwn, .. }: &DiskId) -> String {
     match bus {
         DiskBus::Virtio => format!("virtio-{serial}"),
         DiskBus::Nvme => format!("nvme-QEMU_NVMe_Ctrl_{serial}"),
         DiskBus::Ahci => format!("ata-QEMU_HARDDISK_{serial}"),
         DiskBus::Usb => format!("usb-QEMU_QEMU_HARDDISK_{serial}-0:0"),
-        DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => format!("scsi-0QEMU_QEMU_HARDDISK_{serial}"),
+        DiskBus::MptSas => format!("scsi-3{}", wwn.trim_start_matches("0x")),
+        DiskBus::Scsi | DiskBus::MegaSas => format!("scsi-0QEMU_QEMU_HARDDISK_{serial}"),
     }
 }
 
@@ -181,7 +182,7 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     let disk = disk.with_context(|| format!("no disk has the serial number {serial}: {:?}", facts.disks))?;
     let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.as_str());
     ensure!(seen == (DISK_BYTES, row.sector, transport(row.disk)), "disk {disk:?}");
-    ensure!(disk.by_id.first() == Some(&by_id(row.disk, serial)), "disk {disk:?}");
+    ensure!(disk.by_id.first() == Some(&by_id(row.disk, &disk.id)), "disk {disk:?}");
     // Of QEMU's disks these have SMART.
     let has_health = matches!(row.disk, DiskBus::Nvme | DiskBus::Ahci);
     let failing = disk.health.as_ref().map(|health| health.failing);
