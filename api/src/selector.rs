@@ -19,6 +19,8 @@ const FIELDS: [&str; 11] =
 /// Where the system has links to a disk; people write those with or without it.
 const DEVICES: &str = "/dev/";
 const BY_ID: &str = "/dev/disk/by-id/";
+/// What by-id names begin with that are made of a wwn, an EUI-64, a UUID or an NAA name.
+const WORLD_WIDE: [&str; 5] = ["wwn-", "nvme-eui.", "nvme-uuid.", "scsi-3", "scsi-2"];
 
 /// A selector that does not parse.
 #[allow(missing_docs, reason = "each message says what its fields are")]
@@ -37,6 +39,11 @@ pub enum SelectorError {
     /// A list where one expression must stand.
     #[error("disk field {0}: a list is not valid; write one value, or in and several with commas, such as \"in A, B\"")]
     List(String),
+    /// What a disk is not called: it may have names that are not known.
+    #[error(
+        "disk field byId: != is not supported, for a disk may have more names than are known; use serial or wwn with !="
+    )]
+    NotNegated,
     /// An operator that its field does not support.
     #[error("disk field {field}: {operator} compares sizes only; use = != in or glob here")]
     NotOrdered { field: String, operator: &'static str },
@@ -54,7 +61,7 @@ pub enum SelectorError {
 /// works on machines with just one.
 ///
 /// Fields: `wwn`, `serial`, `byId`, `model`, `vendor`, `size`, `path`, `hctl`, `name`, `rotational`, `transport`. `byId`
-/// is any of the names that a Linux system has for the disk in `/dev/disk/by-id`. An expression is a plain value
+/// is any of the disk's names in `/dev/disk/by-id` that the facts list; it takes no `!=`. An expression is a plain value
 /// (equality) or an operator and a value: `= != < <= > >= in glob`. `in` takes values separated by commas, `glob` a
 /// pattern with `*` and `?`. `< <= > >=` are for `size`, which takes the units B, KB, MB, GB, TB (powers of 1000) and
 /// KiB, MiB, GiB, TiB (powers of 1024). `rotational` is `true` or `false`. A USB disk matches only a selector that has
@@ -87,10 +94,13 @@ impl DiskSelector {
         self.parse().map(|_| ())
     }
 
-    /// Whether it states a by-id name in full: with the serial number or the wwn that is a part of it, no other disk has that name.
+    /// Whether it states a by-id name that no other disk has: one made of a world-wide name. Namespaces of one NVMe disk share a
+    /// serial number, and so do cheap disks.
     pub fn states_by_id(&self) -> bool {
         let stated = self.0.get("byId").and_then(|value| Test::parse("byId", value).ok());
-        matches!(stated, Some(Test::Text { operator: TextOperator::Is, values, .. }) if values.len() == 1)
+        let Some(Test::Text { operator: TextOperator::Is, values, .. }) = stated else { return false };
+        let is_unique = |value: &String| WORLD_WIDE.iter().any(|prefix| plain("byId", value).starts_with(prefix));
+        values.len() == 1 && values.iter().all(is_unique)
     }
 
     fn parse(&self) -> Result<Vec<(&str, Test)>, SelectorError> {
@@ -175,6 +185,7 @@ impl Test {
             _ if matches!(operator, "<" | "<=" | ">" | ">=") => {
                 Err(SelectorError::NotOrdered { field: field.into(), operator })
             }
+            "byId" if operator == "!=" => Err(SelectorError::NotNegated),
             "rotational" => {
                 let truth = match operand {
                     "true" => true,
@@ -364,8 +375,6 @@ mod tests {
             ("byId", "/dev/disk/by-id/ata-Samsung_SSD_870_EVO_480GB_S4EVNF0M", true),
             ("byId", "glob /dev/disk/by-id/ata-*", true),
             ("byId", "wwn-0x5000c500a1b2c3d5", false),
-            ("byId", "!= wwn-0x5000c500a1b2c3d4", false),
-            ("byId", "!= ata-X", true),
             ("rotational", "false", true),
             ("rotational", "!= false", false),
         ] {
@@ -387,6 +396,7 @@ mod tests {
         assert!(matches!(check("size", "99999999999TiB"), Err(SelectorError::BadSize(_))));
         assert!(matches!(check("size", "1.2.3GB"), Err(SelectorError::BadSize(_))));
         assert!(matches!(check("model", "> 3"), Err(SelectorError::NotOrdered { .. })));
+        assert_eq!(check("byId", "!= ata-X"), Err(SelectorError::NotNegated));
         assert!(matches!(check("rotational", "yes"), Err(SelectorError::BadBoolean { .. })));
         for (field, value) in [("serial", "in a,,b"), ("serial", ""), ("serial", "="), ("size", "glob 4*")] {
             assert!(matches!(check(field, value), Err(SelectorError::BadExpression { .. })), "{field}: {value}");

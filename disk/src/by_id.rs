@@ -1,6 +1,6 @@
-//! The names that udev gives a disk in `/dev/disk/by-id`, made from sysfs as its rules make them (systemd 252,
-//! `60-persistent-storage.rules`, `ata_id`, `scsi_id`, `usb_id`): people copy them from an installed system. Those without a serial
-//! number or a wwn are left out: other disks of the same model have them too.
+//! Names that udev gives a disk in `/dev/disk/by-id`, made from sysfs as its rules make them (systemd 252 and later,
+//! `60-persistent-storage.rules`, `ata_id`, `scsi_id`, `usb_id`): people copy them from an installed system. Not all of them: those
+//! without a serial number or a wwn are left out, for other disks of the same model have them too.
 
 use std::path::Path;
 
@@ -8,7 +8,10 @@ use landfall_api::DiskFacts;
 
 use crate::sysfs::{attribute, read_bounded, usb_serial, vital_page};
 
-/// Designators of a SCSI disk (SPC-4, 7.8.6): the type, of which each scheme has one.
+/// Code sets of a designator (SPC-4, 7.8.6).
+const BINARY: u8 = 1;
+const ASCII: u8 = 2;
+/// Designators of a SCSI disk: the type, of which each scheme has one.
 const VENDOR_SPECIFIC: u8 = 0;
 const T10_VENDOR: u8 = 1;
 const EUI_64: u8 = 2;
@@ -31,13 +34,20 @@ pub(super) fn names(dir: &Path, real: &Path, disk: &DiskFacts) -> Vec<String> {
     };
     match disk.transport.as_str() {
         "nvme" => {
-            name("nvme", &[&plain(&attribute(&device, "model")), &plain(&attribute(&device, "serial"))]);
+            let (model, serial) = (plain(&attribute(&device, "model")), plain(&attribute(&device, "serial")));
+            name("nvme", &[&model, &serial]);
+            // Later versions tell the namespaces of one disk apart.
+            name("nvme", &[&model, &serial, &plain(&attribute(dir, "nsid"))]);
             name("nvme", &[&plain(&attribute(dir, "wwid"))]);
         }
         "virtio" => name("virtio", &[&plain(&attribute(dir, "serial"))]),
         "mmc" => name("mmc", &[&plain(&attribute(&device, "name")), &plain(&attribute(&device, "serial"))]),
         "usb" => {
-            let (vendor, model, serial) = (plain(&disk.vendor), plain(&disk.id.model), plain(&usb_serial(real)));
+            let (vendor, model) = (plain(&disk.vendor), plain(&disk.id.model));
+            // `usb_id` takes no other serial number.
+            let is_usable = |c: char| (' '..='\u{7e}').contains(&c) && c != ',';
+            let serial = Some(usb_serial(real)).filter(|serial| serial.chars().all(is_usable)).unwrap_or_default();
+            let serial = plain(&serial);
             let unit = disk.hctl.splitn(3, ':').nth(2).unwrap_or("0:0");
             if !serial.is_empty() {
                 name("usb", &[&vendor, &model, &format!("{serial}-{unit}")]);
@@ -52,7 +62,7 @@ pub(super) fn names(dir: &Path, real: &Path, disk: &DiskFacts) -> Vec<String> {
                 None if disk.vendor == ATA => name("ata", &[&plain(&disk.id.model), &serial]),
                 None => name("scsi", &[&scsi(&found, disk, &serial)]),
             }
-            if let Some(naa) = best(&found, NAA) {
+            if let Some(naa) = best(&found, NAA).filter(|naa| naa.is_binary) {
                 name("wwn", &[&format!("0x{}", hex(naa.value))]);
             }
         }
@@ -74,8 +84,9 @@ fn designators(page: &[u8]) -> Vec<Designator<'_>> {
     let mut rest = page.get(4..).unwrap_or_default();
     while let [set, kind, _, length, after @ ..] = rest {
         let Some((value, next)) = after.split_at_checked(usize::from(*length)) else { break };
-        if kind & 0x30 == 0 && !value.is_empty() {
-            found.push(Designator { kind: kind & 0xf, is_binary: set & 0xf == 1, value });
+        let set = set & 0xf;
+        if kind & 0x30 == 0 && !value.is_empty() && (set == BINARY || set == ASCII) {
+            found.push(Designator { kind: kind & 0xf, is_binary: set == BINARY, value });
         }
         rest = next;
     }
@@ -83,8 +94,8 @@ fn designators(page: &[u8]) -> Vec<Designator<'_>> {
 }
 
 fn best<'d>(found: &'d [Designator<'_>], kind: u8) -> Option<&'d Designator<'d>> {
-    // The first of the longest.
-    found.iter().rev().filter(|one| one.kind == kind).max_by_key(|one| one.value.len())
+    // The first of the longest; of NAA names of eight bytes one in the format IEEE Registered.
+    found.iter().rev().filter(|one| one.kind == kind).max_by_key(|one| (one.value.len(), one.value[0] >> 4 == 5))
 }
 
 /// Model and serial number of an ATA disk: the SCSI model is cut after 16 characters.
@@ -205,15 +216,19 @@ mod tests {
                     ("device/model", text("Samsung SSD 980 PRO 1TB                 \n")),
                     ("device/serial", text("S5GXNX0T123456      \n")),
                     ("wwid", text("eui.002538b421234567\n")),
+                    ("nsid", text("1\n")),
                 ],
-                names: &["nvme-Samsung_SSD_980_PRO_1TB_S5GXNX0T123456", "nvme-eui.002538b421234567"],
+                names: &[
+                    "nvme-Samsung_SSD_980_PRO_1TB_S5GXNX0T123456", "nvme-Samsung_SSD_980_PRO_1TB_S5GXNX0T123456_1",
+                    "nvme-eui.002538b421234567",
+                ],
             },
             Case {
                 transport: "virtio",
                 vendor: "0x1af4",
                 model: "",
-                attributes: vec![("serial", text("a/b c\n"))],
-                names: &["virtio-a_b_c"],
+                attributes: vec![("serial", text("a  b\n"))],
+                names: &["virtio-a_b"],
             },
             Case { transport: "virtio", vendor: "0x1af4", model: "", attributes: vec![], names: &[] },
             Case {

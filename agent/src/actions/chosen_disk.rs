@@ -209,6 +209,7 @@ mod tests {
             json!({"transport": "scsi"}),
             json!({"serial": "!= x"}),
             json!({"byId": "glob virtio-*"}),
+            json!({"byId": "virtio-b"}),
         ];
         for vague in vague {
             let refused = allowed(vague.clone(), &missing).unwrap_err();
@@ -217,7 +218,7 @@ mod tests {
             assert!(text.contains("serial a") && text.contains("missing") && text.contains("sdb"), "{text}");
         }
         let sure =
-            [json!({"serial": "b"}), json!({"size": "< 8GiB"}), json!({"wwn": "0x5"}), json!({"byId": "virtio-b"})];
+            [json!({"serial": "b"}), json!({"size": "< 8GiB"}), json!({"wwn": "0x5"}), json!({"byId": "wwn-0x5"})];
         for sure in sure {
             assert_eq!(allowed(sure.clone(), &missing), Ok(()), "{sure}");
         }

@@ -2,7 +2,6 @@
 //! goes to the next entry of its boot order, and that must be the disk that was installed, not another one that boots too.
 
 pub(crate) mod keys;
-mod loaded;
 mod option;
 mod order;
 
@@ -16,7 +15,6 @@ use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
-pub(crate) use self::loaded::boot_url;
 use self::option::{Partition, load_option};
 use self::order::{Plan, plan, without};
 use crate::ownership::owns_machine;
@@ -68,6 +66,14 @@ pub(crate) fn mount_variables() {
 pub(crate) fn is_set(name: &str) -> Option<bool> {
     mount_variables();
     Some(data(&file(Path::new(VARIABLES), name)).ok()?.first() == Some(&1))
+}
+
+/// The URL of the entry that the firmware started, if it is one of UEFI HTTP Boot that states its URL: a person made it, or a BMC. What
+/// DHCP gives the firmware for an entry without one is in no variable (tried with EDK II). Blocking.
+pub(crate) fn boot_url() -> Option<String> {
+    mount_variables();
+    let variables = read(Path::new(VARIABLES)).ok()?;
+    option::url(variables.entries.get(&variables.current?)?)
 }
 
 /// Whether the firmware lets its boot order be changed. Nothing is changed.

@@ -79,21 +79,36 @@ pub(super) enum From {
 
 /// What an entry starts from.
 pub(super) fn starts_from(option: &[u8]) -> From {
+    let mut from = From::Unknown;
+    for (kind, _) in nodes(option) {
+        match kind {
+            [3, 11] => return From::Network,
+            [4, _] | [3, 5] => from = From::Medium,
+            _ => {}
+        }
+    }
+    from
+}
+
+/// The URL that an entry states (UEFI 2.10, section 10.3.4.23); `None`: it has none, or leaves it to DHCP.
+pub(super) fn url(option: &[u8]) -> Option<String> {
+    let (_, url) = nodes(option).find(|(kind, url)| *kind == [3, 24] && !url.is_empty())?;
+    Some(std::str::from_utf8(url).ok()?.trim_end_matches('\0').to_owned())
+}
+
+/// The nodes of an entry's device path: type and subtype of each, and its content.
+fn nodes(option: &[u8]) -> impl Iterator<Item = ([u8; 2], &[u8])> {
     let (_, after) = option.split_at_checked(6).unwrap_or_default();
     let description = after.chunks_exact(2).position(|unit| unit == [0, 0]).map_or(after.len(), |at| 2 * at + 2);
     let mut path = after.get(description..).unwrap_or_default();
-    let mut from = From::Unknown;
-    // Type, subtype, length with these four bytes.
-    while let [kind, subtype, low, high, ..] = *path {
-        match (kind, subtype) {
-            (3, 11) => return From::Network,
-            (4, _) | (3, 5) => from = From::Medium,
-            _ => {}
-        }
-        let length = usize::from(u16::from_le_bytes([low, high])).max(4);
-        path = path.get(length..).unwrap_or_default();
-    }
-    from
+    std::iter::from_fn(move || {
+        // Type, subtype, length with these four bytes.
+        let [kind, subtype, low, high, ..] = *path else { return None };
+        let length = usize::from(u16::from_le_bytes([low, high])).clamp(4, path.len());
+        let (node, rest) = path.split_at(length);
+        path = rest;
+        Some(([kind, subtype], &node[4..]))
+    })
 }
 
 fn utf16(text: &str) -> Vec<u8> {
@@ -142,6 +157,22 @@ pub(super) mod tests {
         for odd in [&b""[..], b"\x01", &entry(&[(1, 4)]), &own[..8]] {
             assert_eq!(starts_from(odd), From::Unknown, "{odd:?}");
         }
+    }
+
+    #[test]
+    fn an_entry_of_http_boot_may_state_its_url() {
+        let stated = |url: &str| {
+            let node = [&[3, 24][..], &length(4 + url.len()), url.as_bytes()].concat();
+            [&[1, 0, 0, 0, 0, 0][..], &utf16("HTTP"), &[3, 11, 5, 0, 0, 3, 12, 5, 0, 0], &node, &[0x7f, 0xff, 4, 0]]
+                .concat()
+        };
+        assert_eq!(url(&stated("http://10.77.0.1/a.efi")).as_deref(), Some("http://10.77.0.1/a.efi"));
+        assert_eq!(url(&stated("")), None, "DHCP names it");
+        assert_eq!(url(&entry(&[(3, 11)])), None);
+        let cut = stated("http://10.77.0.1/a.efi");
+        assert!(
+            (0..cut.len()).all(|end| url(&cut[..end]).is_none_or(|url| "http://10.77.0.1/a.efi".starts_with(&url)))
+        );
     }
 
     #[test]

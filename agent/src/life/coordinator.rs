@@ -1,4 +1,4 @@
-//! Which coordinator the agent serves: one that is named, one that the DHCP server of a port names, or the host that the firmware booted from.
+//! Which coordinator the agent serves: one that is named, one that the DHCP server of a port names, or one at the firmware's boot URL.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ pub(crate) enum Coordinator {
     ByNetwork(ByNetwork),
 }
 
-/// What DHCP servers name, and where they name none the host of the URL that the firmware booted from. Nothing proves either, so what is
+/// What DHCP servers name, and where they name none the host of the firmware's boot URL. Nothing proves either, so what is
 /// named has to prove itself by a key.
 pub(crate) struct ByNetwork {
     network: Network,
@@ -75,7 +75,20 @@ impl ByNetwork {
         let mut wait = PATIENCE;
         loop {
             let (named, _) = self.named(&ports.borrow_and_update());
-            if let Some(target) = pick(named, self.turn.fetch_add(1, Ordering::Relaxed)) {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            if let Some(target) = pick(named, turn) {
+                if let Some(beside) = self
+                    .beside_boot_url
+                    .as_ref()
+                    .filter(|url| Target::new(url, self.pins.clone()).is_ok_and(|it| it == target))
+                {
+                    tracing::info!(
+                        "{beside} is tried, at the firmware's boot URL, unless a DHCP server names a coordinator (option 143)"
+                    );
+                    if turn > 0 {
+                        self.network.check_leases();
+                    }
+                }
                 return target.with_proxy(self.proxy.clone());
             }
             board.change(|status| status.coordinator = "waiting for a DHCP server that names it".to_owned());

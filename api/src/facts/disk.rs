@@ -27,8 +27,8 @@ pub struct DiskFacts {
     /// Host, channel, target and LUN, `0:0:0:0`; empty if it is not SCSI.
     #[serde(default)]
     pub hctl: String,
-    /// The names that a Linux system has for it in `/dev/disk/by-id`, such as `ata-MODEL_SERIAL`, `nvme-MODEL_SERIAL` and
-    /// `wwn-0x…`; the one that says most comes first.
+    /// Its names in a Linux system's `/dev/disk/by-id`, as far as they are made of a serial number or a world-wide name, such as
+    /// `ata-MODEL_SERIAL`, `nvme-MODEL_SERIAL` and `wwn-0x…`; the one that says most comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_id: Vec<String>,
     /// Logical sector size, bytes.

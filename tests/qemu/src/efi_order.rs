@@ -40,6 +40,27 @@ pub fn set_vlan(path: &Path, mac: &str, id: u16) -> Result<(), LabError> {
     std::fs::write(path, store).map_err(LabError::file("cannot write", path))
 }
 
+/// The namespace of boot variables (UEFI 2.10, section 3.3): 8be4df61-93ca-11d2-aa0d-00e098032b8c.
+const GLOBAL: [u8; 16] = [0x61, 0xdf, 0xe4, 0x8b, 0xca, 0x93, 0xd2, 0x11, 0xaa, 0x0d, 0, 0xe0, 0x98, 0x03, 0x2b, 0x8c];
+
+/// Has the firmware start this URL by UEFI HTTP Boot the next time, as a person or a BMC does by an entry that states it. The machine must
+/// have been on before.
+///
+/// # Errors
+/// [`LabError`] if the file cannot be changed, or has no room.
+pub fn next_from_url(path: &Path, url: &str) -> Result<(), LabError> {
+    let mut store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
+    // Of the whole device path only the URL: the firmware finds the port (UEFI 2.10, section 3.1.2).
+    let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes();
+    let node = [&[3, 24][..], &length(4 + url.len()), url.as_bytes(), &[0x7f, 0xff, 4, 0]].concat();
+    let description: Vec<u8> = "a URL".encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
+    let entry = [&[1, 0, 0, 0][..], &length(node.len()), &description, &node].concat();
+    let all = append(&mut store, "Boot0077", &GLOBAL, 7, &entry)
+        .and_then(|()| append(&mut store, "BootNext", &GLOBAL, 7, &[0x77, 0]));
+    all.ok_or_else(|| LabError::Format { path: path.to_owned(), message: "there is no room for an entry".to_owned() })?;
+    std::fs::write(path, store).map_err(LabError::file("cannot write", path))
+}
+
 /// What the firmware's variables say that it starts, by the descriptions of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootOrder {

@@ -159,8 +159,13 @@ impl Run<'_> {
                 }
                 succeed_open(self, self.state.actions.len());
             }
-            _ => {
+            _ if open_at_phone_home(&self.state, self.now).is_some() => {
                 self.state.phoned_home_at.get_or_insert(self.now);
+                return;
+            }
+            // For the last time.
+            _ => {
+                self.state.phoned_home_at = Some(self.now);
                 return;
             }
         }

@@ -1,12 +1,14 @@
 //! What receipts on the disks prove of a workflow's writes.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
     ActionSpec, ActionStatus, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowPhase, WorkflowStatus,
 };
 use uuid::Uuid;
 
-use super::frontier::frontier;
+use super::{frontier::frontier, policy};
 
 pub(super) fn is_done(receipt: &DiskReceipt) -> bool {
     receipt.receipt.state == ReceiptState::Done
@@ -115,14 +117,21 @@ pub(super) const RETRY_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 /// phone-home proves, and not the restart. Of a run that failed or was cancelled, a retry may do it.
 pub fn open_at_phone_home(status: &WorkflowStatus, now: Timestamp) -> Option<&ActionStatus> {
     let may_be_done = match status.phase {
-        WorkflowPhase::Running => true,
+        // Pending: a retry whose agent has not come yet.
+        WorkflowPhase::Pending | WorkflowPhase::Running => true,
         WorkflowPhase::Failed | WorkflowPhase::Cancelled => {
-            status.ended_at.is_some_and(|ended| now.duration_since(ended) < RETRY_WINDOW)
+            let is_recent = |ended| now.duration_since(ended) < RETRY_WINDOW;
+            waits_for_phone_home(status) && status.ended_at.is_some_and(is_recent)
         }
-        WorkflowPhase::Pending | WorkflowPhase::Rebooting | WorkflowPhase::Succeeded => false,
+        WorkflowPhase::Rebooting | WorkflowPhase::Succeeded => false,
     };
     let mut behind = status.actions.iter().skip(proven(status));
     behind.find(|a| !a.is_over() && !a.action.spec.info().is_last_step()).filter(|_| may_be_done)
+}
+
+/// Whether such a list ends by a phone-home.
+pub(super) fn waits_for_phone_home(status: &WorkflowStatus) -> bool {
+    policy::phone_home(status, Duration::ZERO).is_some()
 }
 
 /// Who has to do that action, for a person to read.

@@ -5,12 +5,13 @@
 //! carry `done`, nothing of it is done again, and where that is found only when the agent comes, the state machine
 //! takes it over then, because the receipts of the runs it takes over count as its own.
 
-use jiff::Timestamp;
 use landfall_api::{
-    ActionOutcome, ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionOutcome, ActionSpec, ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase,
+    WorkflowStatus,
 };
 
-use super::{frontier::is_write, receipts::is_done, receipts::open_at_phone_home};
+use super::frontier::is_write;
+use super::receipts::{is_done, open_at_phone_home, waits_for_phone_home};
 
 /// Runs in one chain. Each is a person's request; more means that the list itself is wrong.
 const MAX_CHAIN: usize = 16;
@@ -20,10 +21,17 @@ const MAX_CHAIN: usize = 16;
 ///
 /// # Errors
 /// [`Problem`] with code `WorkflowEnded`.
-pub fn still_phones_home(failed: &Workflow, now: Timestamp) -> Result<(), Problem> {
+pub fn still_phones_home(failed: &Workflow) -> Result<(), Problem> {
     let (name, status) = (&failed.metadata.name, failed.status.as_ref());
-    let last =
-        status.filter(|status| open_at_phone_home(status, now).is_none()).and_then(|status| status.phoned_home_at);
+    // A seed that is still to be written brings another unit.
+    let is_seed = |action: &&ActionStatus| matches!(action.action.spec, ActionSpec::CloudInit(_));
+    let waits = |status: &&WorkflowStatus| {
+        waits_for_phone_home(status) && status.actions.iter().filter(is_seed).all(ActionStatus::is_over)
+    };
+    // As it was judged then.
+    let last = status
+        .filter(waits)
+        .and_then(|status| status.phoned_home_at.filter(|at| open_at_phone_home(status, *at).is_none()));
     let Some(at) = last else { return Ok(()) };
     let message = format!(
         "the system that workflow \"{name}\" installed phoned home {at} and does not do so again: a retry would wait for it in vain"

@@ -94,7 +94,7 @@ impl Requests {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);
         };
-        still_phones_home(&found, self.fleet.now())?;
+        still_phones_home(&found)?;
         if let Some(claim) = status.and_then(|status| status.pool.as_ref())
             && let Some(wanted) = not_of(claim, &found)
         {

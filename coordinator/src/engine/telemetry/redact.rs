@@ -29,7 +29,7 @@ impl Redactor {
         for secret in secrets {
             let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST);
             self.secrets.extend(lines.flat_map(|line| [line.to_owned(), in_json(line), in_url(line)]));
-            if secret.len() >= SHORTEST {
+            if secret.trim().len() >= SHORTEST {
                 self.secrets.push(in_json(&secret));
                 self.secrets.extend(in_base64(secret.as_bytes()));
             }
@@ -51,9 +51,15 @@ impl Redactor {
     /// The same of a text that was cut already.
     pub(super) fn clean_cut(&self, text: &mut String) {
         self.clean(text);
-        let longest = self.secrets.first().map_or(0, String::len);
-        let end = text.len().saturating_sub(longest);
-        cut(text, end);
+        loop {
+            let begun = self.secrets.iter().map(|secret| begun_at_end(text, secret)).max().unwrap_or_default();
+            if begun == 0 {
+                break;
+            }
+            // What stood before it may be the first part of another one.
+            let end = text.len() - begun;
+            cut(text, end);
+        }
     }
 
     /// Takes them out of a text, and with them passwords in URLs, bearer tokens and boot tokens.
@@ -68,6 +74,13 @@ impl Redactor {
             blot_word_after(text, before);
         }
     }
+}
+
+/// How many bytes at the end of a text are the first of a secret, and not all of it.
+fn begun_at_end(text: &str, secret: &str) -> usize {
+    let (text, secret) = (text.as_bytes(), secret.as_bytes());
+    let longest = text.len().min(secret.len().saturating_sub(1));
+    (1..=longest).rev().find(|length| text.ends_with(&secret[..*length])).unwrap_or_default()
 }
 
 fn in_json(secret: &str) -> String {
@@ -155,6 +168,19 @@ mod tests {
         assert_eq!(cleaned(&["pass", "password"], "a password"), "a [secret]");
         assert_eq!(cleaned(&["line one\nline two"], "read line two"), "read [secret]");
         assert_eq!(cleaned(&["on"], "carry on"), "carry on");
+    }
+
+    #[test]
+    fn of_a_cut_text_only_a_begun_secret_goes() {
+        let mut redactor = Redactor::default();
+        redactor.learn(["hunter2-and-a-very-long-tail".to_owned()]);
+        for (cut, kept) in
+            [("password: hunter2-an", "password: "), ("password: s", "password: s"), ("to each", "to eac")]
+        {
+            let mut text = cut.to_owned();
+            redactor.clean_cut(&mut text);
+            assert_eq!(text, kept);
+        }
     }
 
     #[test]

@@ -135,7 +135,7 @@ async fn a_failed_runs_system_phones_home_until_its_retry_ends() {
     let done = receipt(assignment.machine_uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
-    agent.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done.clone()) }).await.unwrap();
     agent.does(uid, 1, 1, seeded()).await;
     agent.report(uid, 2, 1, EventBody::Started).await.unwrap();
     let problem = Problem::new(ErrorCode::ProgramFailed, "no");
@@ -145,9 +145,16 @@ async fn a_failed_runs_system_phones_home_until_its_retry_ends() {
     let again = phone_home().await.unwrap_err();
     assert_eq!(again.code, ErrorCode::MachineBusy, "the unit stays: {again}");
     assert!(again.to_string().contains("\"run\"") && again.to_string().contains("landfall retry"), "{again}");
+    // The machine runs that system: no agent is there.
+    let (machine, epoch) = (agent.uid, agent.opened.epoch);
+    world.engine.sessions().close_session(machine, epoch, "its connection ended").await.unwrap();
+    world.later(601);
     let retried = world.engine.requests().retry(&name, ann()).await.unwrap();
+    assert_eq!(retried.status.as_ref().unwrap().phase, WorkflowPhase::Pending);
+    assert_eq!(phone_home().await.unwrap_err().code, ErrorCode::MachineBusy);
+    let found = Hello { last_epoch: epoch, ..hello("b2", "D1", vec![done]) };
+    let mut agent = world.connect(found).await;
     agent.assigned();
-    agent.seq.lock().unwrap().clear();
     assert_eq!(phone_home().await.unwrap_err().code, ErrorCode::MachineBusy);
     let uid = retried.metadata.uid.unwrap();
     agent.does(uid, 2, 1, ActionResult::Exec(landfall_api::ExecResult { root_device: "vda1".into() })).await;

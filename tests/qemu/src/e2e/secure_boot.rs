@@ -12,7 +12,8 @@ use landfall_api::{ErrorCode, WorkflowPhase};
 use landfall_image::sign::{SigningKey, digest, sign};
 use landfall_image::uki;
 use landfall_lab::{
-    CoordinatorOptions, DhcpMode, Dnsmasq, Keys, Medium, Network, SECURE_BOOT_KEY, efi_keys, efi_order,
+    CoordinatorOptions, CoordinatorProcess, DhcpMode, Dnsmasq, Keys, Medium, Network, SECURE_BOOT_KEY, efi_keys,
+    efi_order,
 };
 use serde_json::{Value, json};
 
@@ -110,7 +111,7 @@ async fn found_and_installed(scene: &Scene) -> anyhow::Result<()> {
 }
 
 /// Described, it needs no rule: the agent asks for its token, since the signed command line has none. It has no coordinator's address either, and
-/// the network's DHCP server names none: the agent takes it from the URL that the firmware booted from.
+/// the network's DHCP server names none: the agent takes it from the URL of the firmware's entry.
 pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
     let served = context.dir.join("signed.efi");
     std::fs::copy(context.artefacts.kernel.with_file_name("landfall.efi"), &served)?;
@@ -130,14 +131,15 @@ pub(super) async fn over_http(context: Context) -> anyhow::Result<()> {
     let first = machine.power_on().await?;
     machine.wait_serial(first, HTTP_BOOT, BOOT).await?;
     machine.power_cut().await;
-    efi_order::network_first(&machine.efi_variables()?)?;
+    let mac = machine.mac().replace(':', "-");
+    let url = format!("http://{}:{}/boot/uki/{mac}.efi", Network::ADDRESS, CoordinatorProcess::HTTP_PORT);
+    efi_order::next_from_url(&machine.efi_variables()?, &url)?;
     let begin = scene.coordinator.log().mark();
     let workflow = scene.provision(&machine).await?;
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     let described = scene.coordinator.api().machine("m1").await?;
     require_secure(&described)?;
-    let mac = machine.mac().replace(':', "-");
     scene.logged(begin, &["service=http", &format!("/boot/uki/{mac}.efi")])?;
     ensure!(!scene.has_logged(begin, &["service=tftp"]), "a file was fetched by TFTP");
     Ok(())
