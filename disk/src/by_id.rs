@@ -1,4 +1,4 @@
-//! Names that udev gives a disk in `/dev/disk/by-id`, made from sysfs as its rules make them (systemd 252 and later,
+//! Names that udev gives a disk in `/dev/disk/by-id`, made from sysfs as its rules make them (those of Debian's systemd 252.39,
 //! `60-persistent-storage.rules`, `ata_id`, `scsi_id`, `usb_id`): people copy them from an installed system. Not all of them: those
 //! without a serial number or a wwn are left out, for other disks of the same model have them too.
 
@@ -18,7 +18,7 @@ const EUI_64: u8 = 2;
 const NAA: u8 = 3;
 /// The order in which `scsi_id` takes them. Of several NAA names it prefers the longest format, IEEE Registered Extended.
 const PREFERRED: [u8; 4] = [NAA, EUI_64, T10_VENDOR, VENDOR_SPECIFIC];
-/// The text before model and serial number in the T10 designator of an ATA disk (SAT-3, 10.3.3), and the lengths of those.
+/// What the T10 designator of an ATA disk begins with (SAT-3, 10.3.3), and the length of the model that follows; the rest is the serial number.
 const ATA: &str = "ATA";
 const ATA_MODEL: usize = 40;
 
@@ -36,7 +36,7 @@ pub(super) fn names(dir: &Path, real: &Path, disk: &DiskFacts) -> Vec<String> {
         "nvme" => {
             let (model, serial) = (plain(&attribute(&device, "model")), plain(&attribute(&device, "serial")));
             name("nvme", &[&model, &serial]);
-            // Later versions tell the namespaces of one disk apart.
+            // The one above is the same for all namespaces of a disk.
             name("nvme", &[&model, &serial, &plain(&attribute(dir, "nsid"))]);
             name("nvme", &[&plain(&attribute(dir, "wwid"))]);
         }
@@ -63,7 +63,7 @@ pub(super) fn names(dir: &Path, real: &Path, disk: &DiskFacts) -> Vec<String> {
                 None => name("scsi", &[&scsi(&found, disk, &serial)]),
             }
             if let Some(naa) = best(&found, NAA).filter(|naa| naa.is_binary) {
-                name("wwn", &[&format!("0x{}", hex(naa.value))]);
+                name("wwn", &[&format!("0x{}", hex::encode(naa.value))]);
             }
         }
         _ => {}
@@ -112,15 +112,12 @@ fn scsi(found: &[Designator<'_>], disk: &DiskFacts, serial: &str) -> String {
     let Some(named) = PREFERRED.into_iter().find_map(|kind| best(found, kind)) else {
         return if serial.is_empty() { String::new() } else { plain(&format!("S{vendor}{model}{serial}")) };
     };
-    let value = if named.is_binary { hex(named.value) } else { String::from_utf8_lossy(named.value).into_owned() };
+    let value =
+        if named.is_binary { hex::encode(named.value) } else { String::from_utf8_lossy(named.value).into_owned() };
     match named.kind {
         VENDOR_SPECIFIC => plain(&format!("0{vendor}{model}{value}")),
         kind => plain(&format!("{kind}{value}")),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A part of a name as udev writes it: runs of white space are one `_`, and so is each character that a name cannot have.
@@ -164,7 +161,7 @@ mod tests {
         page(&all)
     }
 
-    /// Each as udev names such a disk on a running system.
+    /// By the rules, read; not compared with a running udev.
     #[test]
     fn disks_have_the_names_that_udev_gives_them() {
         let naa = [0x50, 0x02, 0x53, 0x8f, 0x42, 0x12, 0x34, 0x56];

@@ -69,7 +69,8 @@ pub(crate) fn is_set(name: &str) -> Option<bool> {
 }
 
 /// The URL of the entry that the firmware started, if it is one of UEFI HTTP Boot that states its URL: a person made it, or a BMC. What
-/// DHCP gives the firmware for an entry without one is in no variable (tried with EDK II). Blocking.
+/// DHCP gives the firmware for an entry without one is neither in the entry nor in what systemd's stub keeps (`LoaderImageIdentifier`; tried
+/// with EDK II). Blocking.
 pub(crate) fn boot_url() -> Option<String> {
     mount_variables();
     let variables = read(Path::new(VARIABLES)).ok()?;

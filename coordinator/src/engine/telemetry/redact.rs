@@ -85,7 +85,7 @@ fn begun_at_end(text: &str, secret: &str) -> usize {
 
 fn in_json(secret: &str) -> String {
     let quoted = serde_json::Value::from(secret).to_string();
-    quoted.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned()
+    quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 fn in_url(secret: &str) -> String {

@@ -148,7 +148,7 @@ pub(super) const fn transport(bus: DiskBus) -> &'static str {
     }
 }
 
-/// The name that udev gives such a disk of QEMU's, as on any installed guest.
+/// The name that udev's rules give such a disk of QEMU's.
 fn by_id(bus: DiskBus, DiskId { serial, wwn, .. }: &DiskId) -> String {
     match bus {
         DiskBus::Virtio => format!("virtio-{serial}"),
