@@ -70,6 +70,11 @@ seed("module_index", "chain",
 seed("module_index", "cut", "kernel/a.ko:\n:\nkernel/", "alias x\nalias usb:* a\nalias usb:v1[0-9]?p* \n", "softdep\nsoftdep a b\n",
      "usb:v12p3")
 
+seed("fstab", "debian", "# <file system> <mount point> <type> <options>\nUUID=ab-1 / ext4 errors=remount-ro 0 1\n"
+     "UUID=CD-2 /boot/efi vfat umask=0077 0 1\nLABEL=my\\040disk /srv//data/. xfs nofail\nUUID=3 none swap sw 0 0\n"
+     "/dev/disk/by-label/a\\x20b\t/a/../b btrfs subvol=/@b\n/dev/vg/home /home\nnas:/x /mnt nfs noauto,x-systemd.automount\n")
+seed("fstab", "hidden", "UUID=1 /var ext4\nPARTLABEL=\"var\" /var/ xfs\npartuuid=2 //var ext4\n")
+seed("fstab", "escapes", "LABEL=\\134\\040\\9\\ /\\056\\056/x ext4\nUUID=\"\" / ext4\n=x / ext4\n")
 seed("os_release", "debian", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\n')
 seed("os_release", "plain", "PRETTY_NAME= 'x\n")
 

@@ -8,6 +8,8 @@
 
 #[path = "../../src/cmdline.rs"]
 mod cmdline;
+#[path = "../../src/rootfs/fstab.rs"]
+mod fstab;
 mod kexec;
 #[path = "../../src/net/dhcp/lease.rs"]
 mod lease;
@@ -33,6 +35,11 @@ pub fn announced(message: &[u8]) -> (Option<String>, bool) {
 /// The name in an os-release file.
 pub fn pretty_name(text: &str) -> String {
     pretty_name::pretty_name(text)
+}
+
+/// What an installed system mounts, in its order: each place, and what is mounted there.
+pub fn mounts(text: &str) -> Vec<(String, String)> {
+    fstab::parse(text).into_iter().map(|line| (line.point, line.source.to_string())).collect()
 }
 
 /// What the agent takes from its own command line: the coordinators, and what it complains of.

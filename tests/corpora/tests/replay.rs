@@ -32,6 +32,7 @@ macro_rules! replayed {
 
 replayed! {
     "../../../agent/fuzz/targets/dhcp_answer.rs" dhcp_answer;
+    "../../../agent/fuzz/targets/fstab.rs" fstab;
     "../../../agent/fuzz/targets/grub_cfg.rs" grub_cfg;
     "../../../agent/fuzz/targets/kernel_cmdline.rs" kernel_cmdline;
     "../../../agent/fuzz/targets/loader_entries.rs" loader_entries;

@@ -153,3 +153,28 @@ fn unwritten(doing: &str, path: &str, error: &io::Error) -> Failure {
     let problem = Problem::new(ErrorCode::DeviceIo, format!("cannot {doing} {path} of the new system"));
     Failure::last(problem.caused_by(error).hint("check whether its root file system is full").at(path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_kept_from_other_disks() {
+        let report = Reporter::new(io::sink());
+        let needs = Needs {
+            report: &report,
+            loader: LoaderSpec::Grub,
+            disks: Vec::new(),
+            bios: true,
+            uefi: false,
+            arguments: &[],
+            below_root: Vec::new(),
+            searched: false,
+            links: &[],
+        };
+        // A failure has the last lines that the program printed.
+        let failure = needs.run(Path::new("/bin/sh"), &["-c", "env; exit 1"]).unwrap_err();
+        let shown = failure.problem.last_log_lines;
+        assert!(shown.iter().any(|line| line == "GRUB_DISABLE_OS_PROBER=true"), "{shown:?}");
+    }
+}
