@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use landfall_boot::BootReload;
+use landfall_boot::config::hosts_of;
 use landfall_coordinator::config::{Config, ManifestsConfig};
 use landfall_coordinator::engine::{Engine, HttpSources, Settings};
 use landfall_coordinator::finding::Level;
@@ -14,6 +15,7 @@ use landfall_coordinator::pki::{self, Pki};
 use landfall_coordinator::reload::{Plan, merged};
 use landfall_coordinator::state::Coordinator;
 use landfall_coordinator::{boot, doctor, manifest_dir, notify, operator, session, tls, tools_layer};
+use landfall_edge::forwarded::Forwarders;
 use landfall_edge::metrics::metrics;
 use landfall_store::Ended;
 use tokio::net::TcpListener;
@@ -39,7 +41,9 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     if config.store.url.is_some() {
         pki::share(&config.data_dir, store.secrets()).await?;
     }
-    let pki = Arc::new(Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?);
+    let pki = Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?;
+    let forwarders = hosts_of(&config.others).map(str::to_owned).collect();
+    let pki = Arc::new(pki.behind(config.advertise, forwarders)?);
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);
@@ -53,8 +57,9 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let boot = boot::start(coordinator.clone(), layers, took_over).await?;
     let tls_config = tls::server_config(&pki)?;
     let bind = |listen| format!("cannot listen on {listen}; check whether another program uses the port");
-    let listener =
-        tls::TlsListener::bind(config.tls.listen, tls_config).await.with_context(|| bind(config.tls.listen))?;
+    let listener = tls::TlsListener::bind(config.tls.listen, tls_config, config.forwarders())
+        .await
+        .with_context(|| bind(config.tls.listen))?;
     let metrics = match config.metrics.listen {
         Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| bind(listen))?),
         None => None,
@@ -84,7 +89,8 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     tasks.spawn(ending("the API's socket", failed.clone(), async move { Ok(local.serve(api, drain).await?) }));
     if let Some(listener) = metrics {
         let (router, token) = (operator::metrics_router(coordinator.clone()), stop.clone());
-        let serve = async move { Ok(landfall_boot::http::serve::serve(listener, router, token).await?) };
+        let serve =
+            async move { Ok(landfall_boot::http::serve::serve(listener, router, Forwarders::default(), token).await?) };
         tasks.spawn(ending("the metrics' port", failed.clone(), serve));
     }
     if let Some(every) = notify::watchdog() {

@@ -7,9 +7,13 @@ use std::{env, fs::DirBuilder, fs::File, time::Duration};
 
 use anyhow::{Context as _, Result};
 use landfall_boot::http::serve::serve;
+use landfall_boot::neighbours::Neighbours;
+use landfall_boot::tftp::TftpService;
 use landfall_coordinator::config::Config;
+use landfall_coordinator::forward::{Forwarder, Port};
 use landfall_coordinator::notify;
 use landfall_coordinator::operator::{LocalListener, standby_router};
+use landfall_edge::forwarded::Forwarders;
 use landfall_store::{PostgresOptions, Store};
 use nix::fcntl::Flock;
 use tokio::net::TcpListener;
@@ -64,8 +68,11 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
 
 async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signals) -> Result<Option<(Store, bool)>> {
     let (active, seen) = watch::channel(String::new());
+    let own = config.tls_url();
     let has_it = |by: &str| {
-        tracing::info!(active = by, "standby: another coordinator has the store");
+        if by != own {
+            tracing::info!(active = by, "standby: another coordinator has the store");
+        }
         active.send_replace(by.to_owned());
     };
     let opening = Store::open_postgres(options, has_it);
@@ -97,11 +104,14 @@ async fn wait(
             changed = seen.changed() => {
                 // Its sender outlives this.
                 changed?;
-                if !is_standby {
+                let is_own = *seen.borrow() == config.tls_url();
+                if !is_standby && !is_own {
                     is_standby = true;
                     listen(config, &seen, served).await?;
                 }
-                notify::standby(&seen.borrow());
+                if !is_own {
+                    notify::standby(&seen.borrow());
+                }
             }
         }
     }
@@ -113,7 +123,18 @@ async fn listen(config: &Config, seen: &watch::Receiver<String>, served: &mut Se
     served.spawn(local.serve(router.clone(), never.clone()));
     if let Some(listen) = config.metrics.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        served.spawn(serve(listener, router, never));
+        served.spawn(serve(listener, router, Forwarders::default(), never.clone()));
+    }
+    // What machines and people ask of this one, the active one answers.
+    for (listen, port) in [(config.tls.listen, Port::Tls), (config.http.listen, Port::Same)] {
+        let forwarder = Forwarder::bind(listen, port, (config.advertise, config.tls_url())).await;
+        let forwarder = forwarder.with_context(|| format!("cannot listen on {listen}"))?;
+        served.spawn(forwarder.serve(seen.clone()));
+    }
+    if config.tftp.enabled {
+        let (directory, own) = (config.boot.bootloaders.clone(), config.advertise);
+        let tftp = TftpService::start(config.tftp.listen, directory, own, Neighbours::default()).await?;
+        served.spawn(async move { tftp.run(never).await.map_err(std::io::Error::other) });
     }
     Ok(())
 }

@@ -81,6 +81,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use landfall_edge::forwarded::Forwarders;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -129,6 +130,7 @@ pub struct BootServices {
     adverts: Option<RouterAdverts>,
     tftp: Option<TftpService>,
     listener: TcpListener,
+    forwarders: Forwarders,
     http: Arc<BootHttp>,
 }
 
@@ -200,7 +202,8 @@ impl BootServices {
         let served = Layers::default();
         served.put(layers);
         let http = Arc::new(BootHttp { files, layers: served, agent, policy, neighbours, own_ipxe, scripts });
-        Ok(Self { dhcp, dhcp_v6, adverts, tftp, listener, http })
+        let forwarders = config.forwarders();
+        Ok(Self { dhcp, dhcp_v6, adverts, tftp, listener, forwarders, http })
     }
 
     /// The route of boot tokens, for the coordinator's TLS port; see [`http::token`].
@@ -241,7 +244,8 @@ impl BootServices {
             services.spawn(async move { Ok(tftp.run(cancel).await?) });
         }
         let (listener, router, stop) = (self.listener, http::router(self.http), cancel.clone());
-        services.spawn(async move { http::serve::serve(listener, router, stop).await.map_err(BootError::Http) });
+        let http = http::serve::serve(listener, router, self.forwarders, stop);
+        services.spawn(async move { http.await.map_err(BootError::Http) });
         let mut outcome = Ok(());
         while let Some(ended) = services.join_next().await {
             // The first failure is the cause, later ones its consequence.

@@ -18,7 +18,7 @@ pub(super) struct Running {
     sockets: HashSet<u64>,
     /// Only its own user and root may ask.
     hidden: bool,
-    /// It waits for the store, which another has: it has no ports and no certificate.
+    /// It waits for the store, which another has: it forwards to that one, and has no certificate of its own.
     pub(super) is_standby: bool,
 }
 

@@ -53,16 +53,24 @@ pub struct IssuedCertificate {
 
 impl Pki {
     /// Opens the CA in `<data_dir>/pki/`, making it at the first start, and with it the first operator's certificate in
-    /// `<data_dir>/admin/`. `advertise` goes into the server certificate beside the fixed logical name;
-    /// `certificate_ttl` is how long machines' certificates last.
+    /// `<data_dir>/admin/`. `advertise` goes into the server certificate beside the fixed logical name, and so do hosts that forward to
+    /// this coordinator ([`Pki::behind`]); `certificate_ttl` is how long machines' certificates last.
     ///
     /// # Errors
     /// [`PkiError`] naming the file: unreadable, damaged, half missing, or readable by others.
     pub fn open(data_dir: &Path, advertise: IpAddr, certificate_ttl: Duration) -> Result<Self, PkiError> {
         let ca = Arc::new(ca::Ca::open(data_dir)?);
         admin::ensure(data_dir, &ca)?;
-        let server = Arc::new(ServerCertificates::new(ca.clone(), advertise)?);
+        let server = Arc::new(ServerCertificates::new(ca.clone(), advertise, Vec::new())?);
         Ok(Self { ca, server, certificate_ttl })
+    }
+    /// The same for a server that is also reached by these hosts, each an address or a name.
+    ///
+    /// # Errors
+    /// As [`Pki::open`].
+    pub fn behind(self, advertise: IpAddr, forwarders: Vec<String>) -> Result<Self, PkiError> {
+        let server = Arc::new(ServerCertificates::new(self.ca.clone(), advertise, forwarders)?);
+        Ok(Self { server, ..self })
     }
     /// SHA-256 over the CA's SubjectPublicKeyInfo: what `landfall.ca=` on the kernel command line says.
     pub fn ca_pin(&self) -> Pin {

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -33,7 +32,8 @@ use uuid::Uuid;
 
 use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
-use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each_of, open_files, origin};
+use landfall_edge::forwarded::{Forwarders, keep_alive};
+use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Seat, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
 pub const ANONYMOUS: usize = 1024;
@@ -99,6 +99,7 @@ pub struct TlsListener {
 #[derive(Clone)]
 struct Door {
     acceptor: TlsAcceptor,
+    forwarders: Forwarders,
     anonymous: Gate<IpAddr>,
     members: Gate<Member>,
 }
@@ -106,11 +107,11 @@ struct Door {
 type Stream = TlsStream<Watched<TcpStream>>;
 
 impl TlsListener {
-    /// Binds the port; [`TlsListener::serve`] accepts.
+    /// Binds the port; [`TlsListener::serve`] accepts. `forwarders` may say that a connection is of another client.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub async fn bind(address: SocketAddr, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub async fn bind(address: SocketAddr, config: Arc<ServerConfig>, forwarders: Forwarders) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // A restart must not wait for the old connections' ends.
         socket.set_reuseaddr(true)?;
@@ -120,7 +121,7 @@ impl TlsListener {
         let room = open_files::limit().saturating_sub(ANONYMOUS + OTHER_FILES).clamp(MEMBERS_EACH, MEMBERS);
         let gate = |total| Limits { total, waiting: QUIET, stalled: STALLED };
         let (anonymous, members) = (Gate::new(gate(ANONYMOUS)), Gate::new(gate(room)));
-        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), anonymous, members } })
+        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), forwarders, anonymous, members } })
     }
 
     /// The bound address, the port filled in.
@@ -179,15 +180,24 @@ fn turned_away(remote: SocketAddr, why: &str) {
 }
 
 impl Door {
+    /// Whose connection it is.
+    async fn begin(
+        &self, mut tcp: TcpStream, remote: SocketAddr, seat: Arc<Seat>,
+    ) -> io::Result<(Stream, Peer, SocketAddr)> {
+        let client = self.forwarders.client_of(&mut tcp, remote).await?;
+        let (stream, peer) = handshake(&self.acceptor, Watched::new(tcp, seat)).await?;
+        Ok((stream, peer, client))
+    }
+
     async fn connection(
         self, tcp: TcpStream, remote: SocketAddr, place: Place<IpAddr>, router: Router, stop: CancellationToken,
     ) {
         let seat = Arc::clone(place.seat());
-        let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));
-        let (mut stream, peer) = tokio::select! {
+        let begun = self.begin(tcp, remote, Arc::clone(&seat));
+        let (mut stream, peer, remote) = tokio::select! {
             () = stop.cancelled() => return,
             () = seat.wanted() => return turned_away(remote, "it was silent, and another connection needed its place"),
-            done = timeout(HANDSHAKE_LIMIT, handshake) => match done {
+            done = timeout(HANDSHAKE_LIMIT, begun) => match done {
                 Ok(Ok(done)) => done,
                 Ok(Err(error)) => return failed(remote, &error),
                 Err(_) => return failed(remote, &io::ErrorKind::TimedOut.into()),
@@ -220,13 +230,7 @@ fn failed(remote: SocketAddr, error: &io::Error) {
 }
 
 async fn handshake(acceptor: &TlsAcceptor, stream: Watched<TcpStream>) -> io::Result<(Stream, Peer)> {
-    let tcp = stream.get_ref();
-    tcp.set_nodelay(true)?;
-    // A machine whose power went never says goodbye: the kernel notices within about a minute.
-    setsockopt(tcp, sockopt::KeepAlive, &true)?;
-    setsockopt(tcp, sockopt::TcpKeepIdle, &30)?;
-    setsockopt(tcp, sockopt::TcpKeepInterval, &10)?;
-    setsockopt(tcp, sockopt::TcpKeepCount, &3)?;
+    keep_alive(stream.get_ref())?;
     let stream = match acceptor.accept(stream).into_fallible().await {
         Ok(stream) => stream,
         Err((error, stream)) => {

@@ -6,25 +6,32 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use landfall_api::Kind;
+use landfall_client::{Client, Endpoint, Identity, Trust};
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::site::{API, Coordinator, Site, call, machine, program, run};
+use super::site::agent::{Agent, patient_template};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 pub(crate) const STANDBY: &str = "standby: another coordinator has the store";
 
 /// Sites with one store, each with a URL of its own for it, and each of which names the others.
 pub(crate) fn sites<const N: usize>(urls: [&str; N]) -> [Site; N] {
     let sites = urls.map(|_| Site::new());
+    share_store(&sites, urls);
+    sites
+}
+
+fn share_store<const N: usize>(sites: &[Site; N], urls: [&str; N]) {
     for (site, url) in sites.iter().zip(urls) {
         let config = std::fs::read_to_string(site.config()).unwrap();
-        let others = sites.iter().filter(|other| other.tls != site.tls);
-        let others: Vec<_> = others.map(|other| format!("\"https://127.0.0.1:{}\"", other.tls)).collect();
+        let others = sites.iter().filter(|other| other.url() != site.url());
+        let others: Vec<_> = others.map(|other| format!("{:?}", other.url())).collect();
         let (others, store) = (others.join(", "), format!("[store]\nurl = \"{url}\""));
         std::fs::write(site.config(), format!("others = [{others}]\n{config}{store}\n")).unwrap();
     }
-    sites
 }
 
 /// What each host is given of the first: the key of the secrets.
@@ -88,6 +95,47 @@ fn one_takes_over_from_the_other_and_back() {
     a.signal(Signal::SIGTERM);
     b.until(" ready ", 2);
     sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
+}
+
+/// On another host than the active one, as coordinators are: their ports have the same numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_and_people_may_ask_a_standby() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let first = Site::new();
+    let second = Site { host: "127.0.0.2", http: first.http, tls: first.tls, ..Site::new() };
+    second.configure("c.toml", &second.data());
+    let sites = [first, second];
+    share_store(&sites, [&url, &url]);
+    let a = start(&sites[0], " ready ");
+    share(&sites[0].data(), &sites[1].data());
+    let b = start(&sites[1], STANDBY);
+    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+    // A client that knows the standby alone.
+    let admin = |name: &str| sites[0].data().join("admin").join(name);
+    let endpoint = Endpoint {
+        server: sites[1].url().parse().unwrap(),
+        trust: Some(Trust::Ca(admin("ca.pem"))),
+        identity: Some(Identity::Certificate { cert: admin("admin.pem"), key: admin("admin.key") }),
+    };
+    let client = Client::new(&endpoint).await.unwrap();
+    assert!(client.names(Kind::Machine).await.unwrap().is_empty());
+    // A machine that boots from the standby, and whose agent dials it: the script of the standby's host names both.
+    let socket = sites[0].data().join("api.sock");
+    let agent = Agent::start(&sites[1], &socket, "m1", "52:54:00:00:00:01").await;
+    agent.report(1).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    assert_eq!(client.names(Kind::Machine).await.unwrap(), ["m1"]);
+    // The active one hears everything as if it came by itself.
+    let (status, counted) = asked(&sites[0], "/metrics");
+    assert!(status == 200 && counted.contains("landfall_sessions 1\n"), "{status}: {counted}");
+
+    a.kill();
+    b.until(" ready ", 1);
+    agent.report(2).await;
+    agent.handle.flush(LIMIT).await.unwrap();
+    client.delete(Kind::Machine, "m1").await.unwrap();
 }
 
 #[test]

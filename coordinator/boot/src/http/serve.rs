@@ -9,7 +9,13 @@
 //! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download
 //! without a read for [`STALLED`] (it resumes by itself), first one of the address with the most connections.
 
-use std::{convert::Infallible, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -21,6 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::Client;
+use landfall_edge::forwarded::Forwarders;
 use landfall_edge::gate::{Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
 
 /// Connections at one time; more wait in the kernel's queue.
@@ -43,11 +50,13 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Log lines per second about refused clients: any host can cause them.
 static LINES: Limiter = Limiter::a_second(10);
 
-/// Serves the routes until cancelled.
+/// Serves the routes until cancelled. `forwarders` may say that a connection is of another client.
 ///
 /// # Errors
 /// When accepting fails for another reason than a broken connection or a shortage that passes.
-pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener, router: Router, forwarders: Forwarders, cancel: CancellationToken,
+) -> io::Result<()> {
     let gate = Gate::new(Limits { total: MAX_CONNECTIONS, waiting: QUIET, stalled: STALLED });
     let connections = TaskTracker::new();
     loop {
@@ -69,8 +78,8 @@ pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationTo
                     }
                     continue;
                 };
-                let (router, cancel) = (router.clone(), cancel.clone());
-                connections.spawn(connection(stream, Client(peer), place, router, cancel));
+                let (router, forwarders, cancel) = (router.clone(), forwarders.clone(), cancel.clone());
+                connections.spawn(connection((stream, peer), place, router, forwarders, cancel));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
@@ -93,9 +102,24 @@ pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationTo
 const SHORTAGES: [i32; 4] = [nix::libc::EMFILE, nix::libc::ENFILE, nix::libc::ENOBUFS, nix::libc::ENOMEM];
 
 async fn connection(
-    stream: TcpStream, client: Client, place: Place<IpAddr>, router: Router, cancel: CancellationToken,
+    (mut stream, peer): (TcpStream, SocketAddr), place: Place<IpAddr>, router: Router, forwarders: Forwarders,
+    cancel: CancellationToken,
 ) {
     let seat = Arc::clone(place.seat());
+    let client = tokio::select! {
+        () = cancel.cancelled() => return,
+        () = seat.wanted() => return,
+        client = timeout(HEADER_LIMIT, forwarders.client_of(&mut stream, peer)) => match client {
+            Ok(Ok(client)) => Client(client),
+            Ok(Err(error)) => {
+                if let Some(left_out) = LINES.step() {
+                    tracing::warn!(service = "http", client = %peer, %error, left_out, "a connection was closed");
+                }
+                return;
+            }
+            Err(_) => return,
+        },
+    };
     let milliseconds = u32::try_from(STALL_LIMIT.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = setsockopt(&stream, TcpUserTimeout, &milliseconds) {
         tracing::debug!(service = "http", %error, "no time limit on a connection");

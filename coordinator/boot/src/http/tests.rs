@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs, sync::Mutex};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
+use landfall_edge::forwarded::Forwarders;
 use tower::ServiceExt;
 
 use super::*;
@@ -365,7 +366,7 @@ async fn a_stop_ends_a_download_over_a_real_connection() {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
-    let server = tokio::spawn(serve::serve(listener, site.router.clone(), cancel.clone()));
+    let server = tokio::spawn(serve::serve(listener, site.router.clone(), Forwarders::default(), cancel.clone()));
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     stream.write_all(b"GET /boot/kernel HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\n").await.unwrap();

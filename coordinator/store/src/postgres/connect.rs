@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
+use landfall_edge::names;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Socket};
 
 use super::checks;
 use super::error::{PostgresError, spelled};
-use super::options::PostgresOptions;
+use super::options::{PostgresOptions, UNNAMED};
 use super::tls::Rustls;
 
 /// For a connection to the only address there is.
@@ -23,8 +23,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const EACH: Duration = Duration::from_secs(2);
 /// A server that takes this long for a transaction or a read has hung, or the network to it is cut.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
-/// Addresses of a name that are tried.
-const MAX_ADDRESSES: usize = 4;
 /// What every session has, ms. A coordinator that hangs within a transaction holds its locks no longer than that; one that waits
 /// for them gives up. That is no less than [`crate::CONFIRMED_WITHIN`]. `statement_timeout` is below [`ANSWER`]. A host that is gone without a word is found out in 16 s (10 s idle,
 /// three probes 2 s apart), and one that takes nothing any more in 15 s: until then the server keeps what it has locked.
@@ -136,8 +134,7 @@ where
     Ok((client, driver))
 }
 
-/// One way to a server: `config` with a single host, and its address in place of its name. That is by our own resolver: the C
-/// library's loads plug-ins, which a static program has not.
+/// One way to a server: `config` with a single host, and its address in place of its name.
 fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Config {
     let mut out = Config::new();
     match host {
@@ -153,7 +150,7 @@ fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Conf
         Some(own) => format!("{own} {SETTINGS}"),
         None => SETTINGS.to_owned(),
     });
-    out.application_name(config.get_application_name().unwrap_or("landfall-coordinator"))
+    out.application_name(config.get_application_name().unwrap_or(UNNAMED))
         .ssl_mode(config.get_ssl_mode())
         .ssl_negotiation(config.get_ssl_negotiation())
         .target_session_attrs(config.get_target_session_attrs())
@@ -166,14 +163,6 @@ fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Conf
 }
 
 async fn addresses(name: &str) -> Result<Vec<IpAddr>, PostgresError> {
-    if let Ok(address) = name.parse() {
-        return Ok(vec![address]);
-    }
-    let unknown = |why: String| PostgresError::Resolve { host: name.to_owned(), why };
-    let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
-    let resolver = resolver.map_err(|error| unknown(error.to_string()))?;
-    let Ok(found) = timeout(EACH, resolver.lookup_ip(name)).await else {
-        return Err(unknown(format!("no name server answered within {} s", EACH.as_secs())));
-    };
-    Ok(found.map_err(|error| unknown(error.to_string()))?.iter().take(MAX_ADDRESSES).collect())
+    let found = names::addresses(name, EACH).await;
+    found.map_err(|why| PostgresError::Resolve { host: name.to_owned(), why })
 }

@@ -92,14 +92,23 @@ impl PostgresStore {
     }
 
     /// The same, for this store alone ([`PostgresOptions::alone`]), after the one that has the database now: waits until that one is gone,
-    /// or its session has been silent for 5 s, which ends it. `has_it` hears each one's name ([`PostgresOptions::named`]).
+    /// or its session has been silent for 5 s, which ends it. `has_it` hears each one's name ([`PostgresOptions::named`]), and at last this
+    /// store's own, before everything is loaded.
     ///
     /// # Errors
     /// As [`Self::open`], before it waits. Meanwhile an unreachable server is waited for.
-    pub async fn open_in_turn(options: PostgresOptions, has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
+    pub async fn open_in_turn(options: PostgresOptions, mut has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
         options.check_encryption()?;
         let link = Link::new(options.alone());
-        let (client, hints) = turn::wait(&link, has_it).await?;
+        let mut has_waited = false;
+        let other = |by: &str| {
+            has_waited = true;
+            has_it(by);
+        };
+        let (client, hints) = turn::wait(&link, other).await?;
+        if has_waited {
+            has_it(link.options().name());
+        }
         Self::of(link, client, hints).await
     }
 

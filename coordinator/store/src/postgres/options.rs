@@ -11,6 +11,9 @@ use tokio_rustls::rustls::ClientConfig;
 use super::error::PostgresError;
 use super::tls;
 
+/// What a store without a name is called.
+pub(super) const UNNAMED: &str = "landfall-coordinator";
+
 /// How a PostgreSQL store is opened.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -95,6 +98,11 @@ impl PostgresOptions {
     pub fn named(mut self, name: &str) -> Self {
         self.config.application_name(name);
         self
+    }
+
+    /// What the store is called by others.
+    pub(super) fn name(&self) -> &str {
+        self.config.get_application_name().unwrap_or(UNNAMED)
     }
 
     /// The hosts, or the directory of the socket.

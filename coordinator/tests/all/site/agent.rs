@@ -97,7 +97,7 @@ impl Agent {
         };
         post("/apply", &machine(name, mac));
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", site.http)).unwrap();
+        let mut stream = std::net::TcpStream::connect((site.host, site.http)).unwrap();
         let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
         let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();

@@ -119,6 +119,7 @@ pub(crate) fn run(arguments: &[&str]) -> (bool, String) {
 
 pub(crate) struct Site {
     pub(crate) dir: tempfile::TempDir,
+    pub(crate) host: &'static str,
     pub(crate) http: u16,
     pub(crate) tls: u16,
 }
@@ -139,23 +140,28 @@ impl Site {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, b"content").unwrap();
         }
-        let site = Self { dir, http, tls };
+        let site = Self { dir, host: "127.0.0.1", http, tls };
         site.configure("c.toml", data);
         site
     }
 
     /// Another configuration of the same site, for another data directory.
     pub(crate) fn configure(&self, name: &str, data: &Path) -> PathBuf {
-        let (at, data, http, tls) = (self.dir.path().display(), data.display(), self.http, self.tls);
+        let (at, data, host, http, tls) = (self.dir.path().display(), data.display(), self.host, self.http, self.tls);
         let config = format!(
-            "data_dir = \"{data}\"\nadvertise = \"127.0.0.1\"\n\
-             [http]\nlisten = \"127.0.0.1:{http}\"\n[tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n\
+            "data_dir = \"{data}\"\nadvertise = \"{host}\"\n\
+             [http]\nlisten = \"{host}:{http}\"\n[tls]\nlisten = \"{host}:{tls}\"\n[tftp]\nenabled = false\n\
              [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n\
              [limits]\nheartbeat = \"1s\"\n"
         );
         let path = self.dir.path().join(name);
         std::fs::write(&path, config).unwrap();
         path
+    }
+
+    /// The URL of its TLS port.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}:{}", self.host, self.tls)
     }
 
     pub(crate) fn config(&self) -> PathBuf {

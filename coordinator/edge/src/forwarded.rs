@@ -1,0 +1,179 @@
+//! Connections that another coordinator forwards: before the client's first byte comes a header that says who the client is, the
+//! PROXY protocol of HAProxy in its version 2. Of other hosts a header is not believed.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::names::addresses;
+
+/// How a header begins. No TLS handshake does, and no HTTP request.
+const FIRST: u8 = b'\r';
+/// Every header's signature, command and family; then the length of what follows, in two bytes.
+const FIXED: usize = 16;
+/// What follows at most, bytes: two IPv6 addresses with their ports take 36.
+const MOST: u16 = 256;
+/// For the addresses of a name.
+const LOOK_UP: Duration = Duration::from_secs(2);
+
+/// The hosts that may forward connections.
+#[derive(Debug, Clone, Default)]
+pub struct Forwarders(Arc<[String]>);
+
+impl Forwarders {
+    /// Of these, each an address or a name.
+    pub fn new(hosts: impl IntoIterator<Item = String>) -> Self {
+        Self(hosts.into_iter().collect())
+    }
+
+    /// Whether one of them has this address. A name is looked up each time: it may move.
+    async fn have(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        for host in self.0.iter() {
+            let found = addresses(host, LOOK_UP).await.unwrap_or_default();
+            if found.iter().any(|found| found.to_canonical() == address) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The client of a connection that came from `remote`: another one where it is forwarded. Waits for its first byte, where any host
+    /// may forward.
+    ///
+    /// # Errors
+    /// A header that is not whole or not of that protocol, or one of a host that may not forward.
+    pub async fn client_of(&self, stream: &mut TcpStream, remote: SocketAddr) -> Result<SocketAddr> {
+        if self.0.is_empty() || !is_forwarded(stream).await? {
+            return Ok(remote);
+        }
+        if !self.have(remote.ip()).await {
+            let why = "it is forwarded by a host that is not in `others` of the configuration";
+            return Err(Error::new(ErrorKind::PermissionDenied, why));
+        }
+        let mut header = vec![0; FIXED];
+        stream.read_exact(&mut header).await?;
+        let length = u16::from_be_bytes([header[FIXED - 2], header[FIXED - 1]]);
+        let invalid = |what: String| Error::new(ErrorKind::InvalidData, format!("its PROXY header is invalid: {what}"));
+        if length > MOST {
+            return Err(invalid(format!("it has {length} bytes")));
+        }
+        header.resize(FIXED + usize::from(length), 0);
+        stream.read_exact(&mut header[FIXED..]).await?;
+        let only = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
+        let (parsed, _) = ProxyHeader::parse(&header, only).map_err(|error| invalid(error.to_string()))?;
+        // Without an address the forwarder speaks for itself.
+        Ok(parsed.proxied_address().map_or(remote, |proxied| proxied.source))
+    }
+}
+
+/// Whether a connection begins with such a header; waits for its first byte.
+///
+/// # Errors
+/// The socket's.
+pub async fn is_forwarded(stream: &TcpStream) -> Result<bool> {
+    let mut first = [0];
+    Ok(stream.peek(&mut first).await? == 1 && first == [FIRST])
+}
+
+/// Says to the other end of `to` who the client is that it is forwarded for, and which address that client asked.
+///
+/// # Errors
+/// The socket's.
+pub async fn announce(to: &mut TcpStream, client: SocketAddr, asked: SocketAddr) -> Result<()> {
+    // Of one family, as the header wants it.
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let proxied = ProxiedAddress::stream(canonical(client), canonical(asked));
+    let mut header = Vec::new();
+    ProxyHeader::with_address(proxied).encode_v2(&mut header).map_err(Error::other)?;
+    to.write_all(&header).await
+}
+
+/// Sends what is written at once, and notices within about a minute that the other end has lost its power.
+///
+/// # Errors
+/// The socket's.
+pub fn keep_alive(stream: &TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &30)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &10)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &3)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends of a connection over loopback.
+    async fn pair() -> (TcpStream, TcpStream, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (client, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), async { listener.accept().await });
+        let (server, remote) = accepted.unwrap();
+        (client.unwrap(), server, remote)
+    }
+
+    async fn client_of(hosts: &[&str], sent: &[u8]) -> Result<(Option<SocketAddr>, Vec<u8>)> {
+        let (mut client, mut server, remote) = pair().await;
+        client.write_all(sent).await.unwrap();
+        client.shutdown().await.unwrap();
+        let forwarders = Forwarders::new(hosts.iter().map(|host| (*host).to_owned()));
+        let found = forwarders.client_of(&mut server, remote).await?;
+        let mut rest = Vec::new();
+        server.read_to_end(&mut rest).await.unwrap();
+        Ok((Some(found).filter(|found| *found != remote), rest))
+    }
+
+    async fn announced(client: &str, asked: &str) -> Vec<u8> {
+        let (mut reader, mut writer, _) = pair().await;
+        announce(&mut writer, client.parse().unwrap(), asked.parse().unwrap()).await.unwrap();
+        drop(writer);
+        let mut header = Vec::new();
+        reader.read_to_end(&mut header).await.unwrap();
+        header
+    }
+
+    #[tokio::test]
+    async fn a_forwarded_connection_has_its_clients_address() {
+        for (client, asked) in [
+            ("192.0.2.7:4000", "192.0.2.1:7443"),
+            ("[2001:db8::7]:4000", "[2001:db8::1]:7443"),
+            ("[::ffff:192.0.2.7]:4000", "[::ffff:192.0.2.1]:7443"),
+        ] {
+            let sent = [announced(client, asked).await.as_slice(), b"\x16\x03\x01"].concat();
+            let client: SocketAddr = client.parse().unwrap();
+            let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+            for host in ["127.0.0.1", "localhost"] {
+                let found = client_of(&["192.0.2.9", host], &sent).await.unwrap();
+                assert_eq!(found, (Some(client), b"\x16\x03\x01".to_vec()), "{client} {host}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_hosts_that_may_forward_are_believed() {
+        let header = announced("192.0.2.7:4000", "192.0.2.1:7443").await;
+        let refused = client_of(&["192.0.2.9"], &header).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        // Where no host may forward, nothing is waited for and nothing read.
+        assert_eq!(client_of(&[], &header).await.unwrap(), (None, header.clone()));
+        for sent in [&b""[..], b"\x16", b"GET / HTTP/1.1\r\n\r\n"] {
+            assert_eq!(client_of(&["127.0.0.1"], sent).await.unwrap(), (None, sent.to_vec()));
+        }
+        let long = [&header[..14], &[1, 1]].concat();
+        for invalid in [&header[..20], b"\r\nx", &[b'\r'; 64], &long] {
+            let error = client_of(&["127.0.0.1"], invalid).await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof), "{error}");
+        }
+    }
+}
