@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::http::Uri;
-use landfall_edge::forwarded::{announce, is_forwarded, keep_alive};
+use landfall_boot::neighbours::Neighbours;
+use landfall_edge::forwarded::{Via, announce, is_forwarded, keep_alive};
 use landfall_edge::gate::{Gate, Limiter, Limits, Watched, each_of, open_files, origin};
 use landfall_edge::names::addresses;
 use tokio::io::copy_bidirectional;
@@ -146,7 +147,9 @@ impl Way {
         let mut server = self.reach().await?;
         keep_alive(client.get_ref())?;
         keep_alive(&server)?;
-        announce(&mut server, remote, asked).await?;
+        // The active one cannot know it by itself: this host is asked.
+        let mac = Neighbours::default().mac(remote, Via::Itself).await;
+        announce(&mut server, remote, asked, mac).await?;
         tokio::select! {
             // Either side may end it as it likes; what it says of that is the business of the two.
             _ended = copy_bidirectional(&mut client, &mut server) => {}
@@ -228,7 +231,8 @@ mod tests {
             let forwarders = Forwarders::new(["127.0.0.9".to_owned()]);
             loop {
                 let (mut stream, remote) = active.accept().await.unwrap();
-                let client = forwarders.client_of(&mut stream, remote).await.unwrap();
+                let (client, via) = forwarders.client_of(&mut stream, remote).await.unwrap();
+                assert_eq!(via, Via::Standby(None), "loopback has no Ethernet address");
                 stream.write_all(format!("{client}\n").as_bytes()).await.unwrap();
                 let (mut read, mut write) = stream.into_split();
                 tokio::spawn(async move { tokio::io::copy(&mut read, &mut write).await });

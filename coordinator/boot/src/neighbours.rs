@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use landfall_api::MacAddr;
+use landfall_edge::forwarded::Via;
 use landfall_edge::gate::count_hosts_of;
 use nix::ifaddrs::getifaddrs;
 use rtnetlink::packet_route::AddressFamily;
@@ -81,12 +82,19 @@ impl Neighbours {
         count_hosts_of(link.own);
     }
 
-    /// Who is behind the other end of a connection.
-    pub async fn behind(&self, peer: SocketAddr) -> Behind {
-        match peer.ip().to_canonical() {
-            IpAddr::V4(address) => self.behind_v4(address),
-            IpAddr::V6(address) if address.is_loopback() || is_own(address) => Behind::Unknown,
-            IpAddr::V6(address) => {
+    /// Who is behind the other end of a connection. Of one that a standby forwards, this host's own tables say nothing: the standby is
+    /// asked by the client, and may be elsewhere.
+    pub async fn behind(&self, peer: SocketAddr, via: Via) -> Behind {
+        match (peer.ip().to_canonical(), via) {
+            (IpAddr::V4(address), Via::Standby(found)) => {
+                let served = self.served.get().map(|served| served.interface.as_str());
+                let device = served.filter(|served| is_on(served, address));
+                self.behind_v4(address, found.map(|mac| (mac, device.unwrap_or_default().to_owned())))
+            }
+            (IpAddr::V6(address), Via::Standby(found)) => self.behind_v6(address, found),
+            (IpAddr::V4(address), Via::Itself) => self.behind_v4(address, self.neighbour(address)),
+            (IpAddr::V6(address), Via::Itself) if address.is_loopback() || is_own(address) => Behind::Unknown,
+            (IpAddr::V6(address), Via::Itself) => {
                 let scope = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
                 let found = match tokio::time::timeout(LIMIT, in_kernel(address, scope)).await {
                     Ok(Ok(found)) => found,
@@ -112,11 +120,15 @@ impl Neighbours {
         }
     }
 
-    fn behind_v4(&self, address: Ipv4Addr) -> Behind {
+    /// Without procfs, or behind a router, no host is a neighbour.
+    fn neighbour(&self, address: Ipv4Addr) -> Option<(MacAddr, String)> {
+        in_table(&std::fs::read_to_string(&self.table).ok()?, address)
+    }
+
+    /// `found`: the neighbour with that address, and the interface of this host on whose link it is.
+    fn behind_v4(&self, address: Ipv4Addr, found: Option<(MacAddr, String)>) -> Behind {
         let served = self.served.get();
         let leased = served.and_then(|served| served.leases.holder(address));
-        // Without procfs, or behind a router, no host is a neighbour.
-        let found = std::fs::read_to_string(&self.table).ok().and_then(|table| in_table(&table, address));
         match (found, leased) {
             (None, None) => Behind::Unknown,
             // Behind a relay.
@@ -130,12 +142,24 @@ impl Neighbours {
     }
 
     /// The Ethernet address behind the other end of a connection, if it is on one of our links.
-    pub async fn mac(&self, peer: SocketAddr) -> Option<MacAddr> {
-        match self.behind(peer).await {
+    pub async fn mac(&self, peer: SocketAddr, via: Via) -> Option<MacAddr> {
+        match self.behind(peer, via).await {
             Behind::Unknown | Behind::Stray => None,
             Behind::Mac(mac) | Behind::Unleased(mac) => Some(mac),
         }
     }
+}
+
+/// Whether an address is of the network of an interface of this host.
+fn is_on(interface: &str, address: Ipv4Addr) -> bool {
+    let Ok(mut all) = getifaddrs() else { return false };
+    all.any(|one| {
+        let own = one.address.and_then(|own| Some(own.as_sockaddr_in()?.ip()));
+        let mask = one.netmask.and_then(|mask| Some(mask.as_sockaddr_in()?.ip()));
+        let network = |of: Ipv4Addr| mask.map(|mask| of & mask);
+        one.interface_name == interface
+            && own.is_some_and(|own| network(own).is_some_and(|own| Some(own) == network(address)))
+    })
 }
 
 /// Whether this host itself has the address.
@@ -203,8 +227,11 @@ mod tests {
         let line = |last: u8, device: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:00:{last:02x} * {device}\n");
         std::fs::write(&table, format!("IP address\n{}{}{}", line(1, "br0"), line(2, "br0"), line(3, "br1"))).unwrap();
         let neighbours = Neighbours::with_table(table);
-        let (of, mac) =
-            (|last| neighbours.behind_v4(Ipv4Addr::new(10, 77, 0, last)), |last| MacAddr([0x52, 0x54, 0, 0, 0, last]));
+        let of = |last| {
+            let address = Ipv4Addr::new(10, 77, 0, last);
+            neighbours.behind_v4(address, neighbours.neighbour(address))
+        };
+        let mac = |last| MacAddr([0x52, 0x54, 0, 0, 0, last]);
         assert_eq!((of(1), of(9)), (Behind::Mac(mac(1)), Behind::Unknown), "no server of ours");
         let leased = |last| Ipv4Addr::new(10, 77, 0, last);
         neighbours.learn("br0", Leases::of([(leased(2), mac(7)), (leased(8), mac(8))]));
@@ -213,6 +240,24 @@ mod tests {
         assert_eq!(of(8), Behind::Mac(mac(8)), "behind a relay");
         assert_eq!(of(3), Behind::Mac(mac(3)), "another link is not ours");
         assert_eq!(of(9), Behind::Unknown, "behind a router");
+    }
+
+    #[tokio::test]
+    async fn a_standby_says_who_is_on_its_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let table = directory.path().join("arp");
+        std::fs::write(&table, "IP address\n10.77.0.1 0x1 0x2 52:54:00:00:00:01 * br0\n").unwrap();
+        let (neighbours, mac) = (Neighbours::with_table(table), |last| MacAddr([0x52, 0x54, 0, 0, 0, last]));
+        // The one link that every host has.
+        neighbours.learn("lo", Leases::of([([10, 77, 0, 8].into(), mac(8))]));
+        let of = async |address: &str, found| {
+            neighbours.behind(SocketAddr::new(address.parse().unwrap(), 1), Via::Standby(found)).await
+        };
+        assert_eq!(of("10.77.0.1", None).await, Behind::Unknown, "this host's table is of other links");
+        assert_eq!(of("10.77.0.1", Some(mac(9))).await, Behind::Mac(mac(9)));
+        assert_eq!(of("127.0.0.7", Some(mac(7))).await, Behind::Unleased(mac(7)), "on the link that this host serves");
+        assert_eq!(of("10.77.0.8", Some(mac(8))).await, Behind::Mac(mac(8)));
+        assert_eq!(of("10.77.0.8", None).await, Behind::Mac(mac(8)), "behind a relay");
     }
 
     #[test]
@@ -242,9 +287,9 @@ mod tests {
         let neighbours = Neighbours::default();
         neighbours.learn_link(Link { own: "fd77::1".parse().unwrap(), prefix_length: 64 });
         let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 1);
-        assert_eq!(neighbours.behind(at("::1")).await, Behind::Unknown);
+        assert_eq!(neighbours.behind(at("::1"), Via::Itself).await, Behind::Unknown);
         assert_eq!(
-            neighbours.behind(at("2001:db8::9")).await,
+            neighbours.behind(at("2001:db8::9"), Via::Itself).await,
             Behind::Stray,
             "the kernel's table has no such neighbour"
         );

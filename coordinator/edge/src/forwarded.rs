@@ -1,13 +1,15 @@
 //! Connections that another coordinator forwards: before the client's first byte comes a header that says who the client is, the
-//! PROXY protocol of HAProxy in its version 2. Of other hosts a header is not believed.
+//! PROXY protocol of HAProxy in its version 2. Where the client is on a link of the forwarder, that alone can know its Ethernet address:
+//! the header has it. Of other hosts a header is not believed.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall_api::MacAddr;
 use nix::sys::socket::{setsockopt, sockopt};
-use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader};
+use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader, Tlv};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -19,8 +21,20 @@ const FIRST: u8 = b'\r';
 const FIXED: usize = 16;
 /// What follows at most, bytes: two IPv6 addresses with their ports take 36.
 const MOST: u16 = 256;
+/// The field with the client's Ethernet address: the first number that the protocol leaves to applications.
+const MAC: u8 = 0xe0;
 /// For the addresses of a name.
 const LOOK_UP: Duration = Duration::from_secs(2);
+
+/// How a client's connection came here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Via {
+    /// By itself: this host's own tables say who is behind its address.
+    #[default]
+    Itself,
+    /// By a standby, with the client's Ethernet address where it is on a link of that one.
+    Standby(Option<MacAddr>),
+}
 
 /// The hosts that may forward connections.
 #[derive(Debug, Clone, Default)]
@@ -44,14 +58,20 @@ impl Forwarders {
         false
     }
 
+    /// Whether one of them is written as this address.
+    pub fn are_at(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|host| host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == address))
+    }
+
     /// The client of a connection that came from `remote`: another one where it is forwarded. Waits for its first byte, where any host
     /// may forward.
     ///
     /// # Errors
     /// A header that is not whole or not of that protocol, or one of a host that may not forward.
-    pub async fn client_of(&self, stream: &mut TcpStream, remote: SocketAddr) -> Result<SocketAddr> {
+    pub async fn client_of(&self, stream: &mut TcpStream, remote: SocketAddr) -> Result<(SocketAddr, Via)> {
         if self.0.is_empty() || !is_forwarded(stream).await? {
-            return Ok(remote);
+            return Ok((remote, Via::Itself));
         }
         if !self.have(remote.ip()).await {
             let why = "it is forwarded by a host that is not in `others` of the configuration";
@@ -66,10 +86,15 @@ impl Forwarders {
         }
         header.resize(FIXED + usize::from(length), 0);
         stream.read_exact(&mut header[FIXED..]).await?;
-        let only = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
+        let only = ParseConfig { include_tlvs: true, allow_v1: false, allow_v2: true };
         let (parsed, _) = ProxyHeader::parse(&header, only).map_err(|error| invalid(error.to_string()))?;
         // Without an address the forwarder speaks for itself.
-        Ok(parsed.proxied_address().map_or(remote, |proxied| proxied.source))
+        let Some(proxied) = parsed.proxied_address() else { return Ok((remote, Via::Itself)) };
+        let mac = parsed.tlvs().find_map(|field| match field {
+            Ok(Tlv::Custom(MAC, bytes)) => <[u8; 6]>::try_from(&*bytes).ok().map(MacAddr),
+            _ => None,
+        });
+        Ok((proxied.source, Via::Standby(mac)))
     }
 }
 
@@ -82,16 +107,18 @@ pub async fn is_forwarded(stream: &TcpStream) -> Result<bool> {
     Ok(stream.peek(&mut first).await? == 1 && first == [FIRST])
 }
 
-/// Says to the other end of `to` who the client is that it is forwarded for, and which address that client asked.
+/// Says to the other end of `to` who the client is that it is forwarded for, which address that client asked, and the client's Ethernet
+/// address where it is on a link of this host.
 ///
 /// # Errors
 /// The socket's.
-pub async fn announce(to: &mut TcpStream, client: SocketAddr, asked: SocketAddr) -> Result<()> {
+pub async fn announce(to: &mut TcpStream, client: SocketAddr, asked: SocketAddr, mac: Option<MacAddr>) -> Result<()> {
     // Of one family, as the header wants it.
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let proxied = ProxiedAddress::stream(canonical(client), canonical(asked));
+    let field = mac.map(|mac| Tlv::Custom(MAC, mac.0.to_vec().into()));
     let mut header = Vec::new();
-    ProxyHeader::with_address(proxied).encode_v2(&mut header).map_err(Error::other)?;
+    ProxyHeader::with_tlvs(Some(proxied), field).encode_v2(&mut header).map_err(Error::other)?;
     to.write_all(&header).await
 }
 
@@ -123,20 +150,20 @@ mod tests {
         (client.unwrap(), server, remote)
     }
 
-    async fn client_of(hosts: &[&str], sent: &[u8]) -> Result<(Option<SocketAddr>, Vec<u8>)> {
+    async fn client_of(hosts: &[&str], sent: &[u8]) -> Result<(Option<SocketAddr>, Via, Vec<u8>)> {
         let (mut client, mut server, remote) = pair().await;
         client.write_all(sent).await.unwrap();
         client.shutdown().await.unwrap();
         let forwarders = Forwarders::new(hosts.iter().map(|host| (*host).to_owned()));
-        let found = forwarders.client_of(&mut server, remote).await?;
+        let (found, via) = forwarders.client_of(&mut server, remote).await?;
         let mut rest = Vec::new();
         server.read_to_end(&mut rest).await.unwrap();
-        Ok((Some(found).filter(|found| *found != remote), rest))
+        Ok((Some(found).filter(|found| *found != remote), via, rest))
     }
 
-    async fn announced(client: &str, asked: &str) -> Vec<u8> {
+    async fn announced(client: &str, asked: &str, mac: Option<MacAddr>) -> Vec<u8> {
         let (mut reader, mut writer, _) = pair().await;
-        announce(&mut writer, client.parse().unwrap(), asked.parse().unwrap()).await.unwrap();
+        announce(&mut writer, client.parse().unwrap(), asked.parse().unwrap(), mac).await.unwrap();
         drop(writer);
         let mut header = Vec::new();
         reader.read_to_end(&mut header).await.unwrap();
@@ -145,30 +172,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_forwarded_connection_has_its_clients_address() {
-        for (client, asked) in [
-            ("192.0.2.7:4000", "192.0.2.1:7443"),
-            ("[2001:db8::7]:4000", "[2001:db8::1]:7443"),
-            ("[::ffff:192.0.2.7]:4000", "[::ffff:192.0.2.1]:7443"),
+        let mac = Some(MacAddr([0x52, 0x54, 0, 0, 0, 7]));
+        for (client, asked, mac) in [
+            ("192.0.2.7:4000", "192.0.2.1:7443", mac),
+            ("[2001:db8::7]:4000", "[2001:db8::1]:7443", None),
+            ("[::ffff:192.0.2.7]:4000", "[::ffff:192.0.2.1]:7443", mac),
         ] {
-            let sent = [announced(client, asked).await.as_slice(), b"\x16\x03\x01"].concat();
+            let sent = [announced(client, asked, mac).await.as_slice(), b"\x16\x03\x01"].concat();
             let client: SocketAddr = client.parse().unwrap();
             let client = SocketAddr::new(client.ip().to_canonical(), client.port());
             for host in ["127.0.0.1", "localhost"] {
                 let found = client_of(&["192.0.2.9", host], &sent).await.unwrap();
-                assert_eq!(found, (Some(client), b"\x16\x03\x01".to_vec()), "{client} {host}");
+                assert_eq!(found, (Some(client), Via::Standby(mac), b"\x16\x03\x01".to_vec()), "{client} {host}");
             }
         }
     }
 
     #[tokio::test]
     async fn only_hosts_that_may_forward_are_believed() {
-        let header = announced("192.0.2.7:4000", "192.0.2.1:7443").await;
+        let header = announced("192.0.2.7:4000", "192.0.2.1:7443", None).await;
         let refused = client_of(&["192.0.2.9"], &header).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         // Where no host may forward, nothing is waited for and nothing read.
-        assert_eq!(client_of(&[], &header).await.unwrap(), (None, header.clone()));
+        assert_eq!(client_of(&[], &header).await.unwrap(), (None, Via::Itself, header.clone()));
         for sent in [&b""[..], b"\x16", b"GET / HTTP/1.1\r\n\r\n"] {
-            assert_eq!(client_of(&["127.0.0.1"], sent).await.unwrap(), (None, sent.to_vec()));
+            assert_eq!(client_of(&["127.0.0.1"], sent).await.unwrap(), (None, Via::Itself, sent.to_vec()));
         }
         let long = [&header[..14], &[1, 1]].concat();
         for invalid in [&header[..20], b"\r\nx", &[b'\r'; 64], &long] {

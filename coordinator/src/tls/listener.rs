@@ -3,7 +3,7 @@
 //! | bound | of whom | number |
 //! |---|---|---|
 //! | connections without a certificate, and handshakes | all | [`ANONYMOUS`] |
-//! | | one address (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
+//! | | one address (this host itself, or a standby that forwards: no limit of its own) | [`ANONYMOUS_EACH`] |
 //! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
 //! | | one operator | [`MEMBERS_EACH`] |
 //! | | one machine | [`MACHINE_EACH`] |
@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
-use landfall_edge::forwarded::{Forwarders, keep_alive};
+use landfall_edge::forwarded::{Forwarders, Via, keep_alive};
 use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Seat, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
@@ -163,7 +163,8 @@ impl TlsListener {
             }
         };
         let address = remote.ip();
-        match self.door.anonymous.admit(&origin(address), each_of(address, ANONYMOUS_EACH, ANONYMOUS)).await {
+        let each = if self.door.forwarders.are_at(address) { ANONYMOUS } else { ANONYMOUS_EACH };
+        match self.door.anonymous.admit(&origin(address), each_of(address, each, ANONYMOUS)).await {
             Some(place) => Some((stream, remote, place)),
             None => {
                 turned_away(remote, "its address has too many connections");
@@ -183,7 +184,7 @@ impl Door {
     /// Whose connection it is.
     async fn begin(
         &self, mut tcp: TcpStream, remote: SocketAddr, seat: Arc<Seat>,
-    ) -> io::Result<(Stream, Peer, SocketAddr)> {
+    ) -> io::Result<(Stream, Peer, (SocketAddr, Via))> {
         let client = self.forwarders.client_of(&mut tcp, remote).await?;
         let (stream, peer) = handshake(&self.acceptor, Watched::new(tcp, seat)).await?;
         Ok((stream, peer, client))
@@ -194,7 +195,7 @@ impl Door {
     ) {
         let seat = Arc::clone(place.seat());
         let begun = self.begin(tcp, remote, Arc::clone(&seat));
-        let (mut stream, peer, remote) = tokio::select! {
+        let (mut stream, peer, (remote, via)) = tokio::select! {
             () = stop.cancelled() => return,
             () = seat.wanted() => return turned_away(remote, "it was silent, and another connection needed its place"),
             done = timeout(HANDSHAKE_LIMIT, begun) => match done {
@@ -204,7 +205,7 @@ impl Door {
             },
         };
         let member = Member::of(&peer);
-        let info = ConnectionInfo { peer, remote };
+        let info = ConnectionInfo { peer, remote, via };
         let Some(member) = member else {
             return serve::connection(stream, info, &seat, router, stop).await;
         };

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use landfall_api::Role;
+use landfall_edge::forwarded::Via;
 use uuid::Uuid;
 
 /// Who is on the other end of a connection.
@@ -31,6 +32,8 @@ pub struct ConnectionInfo {
     pub peer: Peer,
     /// From where.
     pub remote: SocketAddr,
+    /// How it came here.
+    pub via: Via,
 }
 
 /// What a machine's certificate says. Whether it is still good (not ended, not revoked) is checked per call.

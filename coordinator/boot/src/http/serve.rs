@@ -3,7 +3,7 @@
 //! | bound | number |
 //! |---|---|
 //! | connections | [`MAX_CONNECTIONS`] |
-//! | of one address (this host itself: no limit of its own) | [`CONNECTIONS_EACH`] |
+//! | of one address (this host itself, or a standby that forwards: no limit of its own) | [`CONNECTIONS_EACH`] |
 //! | a request's headers | [`HEADER_LIMIT`], [`HEADER_BYTES`] |
 //!
 //! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download
@@ -66,7 +66,8 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (from, each) = (origin(peer.ip()), each_of(peer.ip(), CONNECTIONS_EACH, MAX_CONNECTIONS));
+                let most = if forwarders.are_at(peer.ip()) { MAX_CONNECTIONS } else { CONNECTIONS_EACH };
+                let (from, each) = (origin(peer.ip()), each_of(peer.ip(), most, MAX_CONNECTIONS));
                 let place = tokio::select! {
                     () = cancel.cancelled() => break,
                     place = gate.admit(&from, each) => place,
@@ -110,7 +111,7 @@ async fn connection(
         () = cancel.cancelled() => return,
         () = seat.wanted() => return,
         client = timeout(HEADER_LIMIT, forwarders.client_of(&mut stream, peer)) => match client {
-            Ok(Ok(client)) => Client(client),
+            Ok(Ok((client, via))) => Client(client, via),
             Ok(Err(error)) => {
                 if let Some(left_out) = LINES.step() {
                     tracing::warn!(service = "http", client = %peer, %error, left_out, "a connection was closed");

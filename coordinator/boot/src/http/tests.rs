@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, sync::Mutex};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
-use landfall_edge::forwarded::Forwarders;
+use landfall_edge::forwarded::{Forwarders, Via};
 use tower::ServiceExt;
 
 use super::*;
@@ -115,9 +115,13 @@ impl Site {
 
     /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
     async fn token_for(&self, address: &str) -> bool {
+        self.token_via(address, Via::Itself).await
+    }
+
+    async fn token_via(&self, address: &str, via: Via) -> bool {
         let mut request =
             http::Request::get("/boot/ipxe?mac=52:54:00:00:00:01").body(axum::body::Body::empty()).unwrap();
-        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024)));
+        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024), via));
         let body = self.router.clone().oneshot(request).await.unwrap().into_body();
         String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).contains("landfall.token=")
     }
@@ -330,6 +334,15 @@ async fn no_neighbour_gets_another_machines_boot_token() {
         ("192.0.2.1", true, "behind a router, so nothing is known"),
     ] {
         assert_eq!(site.token_for(address).await, given, "{why}");
+    }
+    // What a standby forwards goes by the link of that one, where the same addresses may be others'.
+    for (address, seen, given) in [
+        ("10.77.0.1", Some("52:54:00:00:00:09"), false),
+        ("10.77.0.3", Some("52:54:00:00:00:01"), true),
+        ("10.77.0.3", None, true),
+    ] {
+        let via = Via::Standby(seen.map(|mac| mac.parse().unwrap()));
+        assert_eq!(site.token_via(address, via).await, given, "{address} of {seen:?}");
     }
     // With our own DHCP server, an address that we did not lease belongs to no machine.
     let mac = |text: &str| text.parse::<MacAddr>().unwrap();
