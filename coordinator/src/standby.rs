@@ -76,12 +76,13 @@ async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signal
         active.send_replace(by.to_owned());
     };
     let opening = Store::open_postgres(options, has_it);
-    let mut served = JoinSet::new();
+    let (mut served, stop) = (JoinSet::new(), CancellationToken::new());
     let outcome = tokio::select! {
         store = opening => store.map(|store| Some((store, !seen.borrow().is_empty()))).map_err(Into::into),
-        ended = wait(config, seen.clone(), signals, &mut served) => ended.map(|()| None),
+        ended = wait(config, seen.clone(), signals, (&mut served, &stop)) => ended.map(|()| None),
     };
-    // At once: the active one listens at the same places.
+    // At once: the active one listens at the same places. Connections that are kept alive would go on being answered as by a standby.
+    stop.cancel();
     served.shutdown().await;
     if matches!(outcome, Ok(Some(_))) {
         notify::active();
@@ -91,7 +92,8 @@ async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signal
 
 /// Answers as a standby, once it is one, until a signal.
 async fn wait(
-    config: &Config, mut seen: watch::Receiver<String>, signals: &mut Signals, served: &mut Served,
+    config: &Config, mut seen: watch::Receiver<String>, signals: &mut Signals,
+    (served, stop): (&mut Served, &CancellationToken),
 ) -> Result<()> {
     let mut beat = tokio::time::interval(notify::watchdog().unwrap_or(Duration::from_secs(3600)));
     let mut is_standby = false;
@@ -107,7 +109,7 @@ async fn wait(
                 let is_own = *seen.borrow() == config.tls_url();
                 if !is_standby && !is_own {
                     is_standby = true;
-                    listen(config, &seen, served).await?;
+                    listen(config, &seen, served, stop).await?;
                 }
                 if !is_own {
                     notify::standby(&seen.borrow());
@@ -117,13 +119,15 @@ async fn wait(
     }
 }
 
-async fn listen(config: &Config, seen: &watch::Receiver<String>, served: &mut Served) -> Result<()> {
-    let (router, never) = (standby_router(seen.clone()), CancellationToken::new());
+async fn listen(
+    config: &Config, seen: &watch::Receiver<String>, served: &mut Served, stop: &CancellationToken,
+) -> Result<()> {
+    let router = standby_router(seen.clone());
     let local = LocalListener::bind(&config.api_socket()).await?;
-    served.spawn(local.serve(router.clone(), never.clone()));
+    served.spawn(local.serve(router.clone(), stop.clone()));
     if let Some(listen) = config.metrics.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        served.spawn(serve(listener, router, Forwarders::default(), never.clone()));
+        served.spawn(serve(listener, router, Forwarders::default(), stop.clone()));
     }
     // What machines and people ask of this one, the active one answers.
     for (listen, port) in [(config.tls.listen, Port::Tls), (config.http.listen, Port::Same)] {
@@ -134,7 +138,8 @@ async fn listen(config: &Config, seen: &watch::Receiver<String>, served: &mut Se
     if config.tftp.enabled {
         let (directory, own) = (config.boot.bootloaders.clone(), config.advertise);
         let tftp = TftpService::start(config.tftp.listen, directory, own, Neighbours::default()).await?;
-        served.spawn(async move { tftp.run(never).await.map_err(std::io::Error::other) });
+        let stop = stop.clone();
+        served.spawn(async move { tftp.run(stop).await.map_err(std::io::Error::other) });
     }
     Ok(())
 }

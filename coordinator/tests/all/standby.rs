@@ -1,7 +1,9 @@
 //! Two real coordinators over one PostgreSQL database: the one that has it is killed, hangs, and is stopped; a store that moves there and back.
 
 use std::fs::DirBuilder;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -71,11 +73,18 @@ fn one_takes_over_from_the_other_and_back() {
     let (is_well, said) = run(&["doctor", "--config", config.to_str().unwrap()]);
     assert!(is_well && said.contains("it runs as a standby"), "{said}");
 
+    // As of a program that asks from time to time.
+    let mut kept = UnixStream::connect(sites[1].data().join("api.sock")).unwrap();
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    kept.set_read_timeout(Some(LIMIT)).unwrap();
+    assert!(kept.read(&mut [0; 1024]).unwrap() > 0);
+
     // Killed: the other is there in the time that a start takes.
     let begun = Instant::now();
     a.kill();
     b.until(" ready ", 1);
     println!("ready {:?} after the kill", begun.elapsed());
+    assert_eq!(kept.read(&mut [0; 1024]).unwrap(), 0, "a standby's connection has ended");
     assert_eq!(sites[1].api("GET", "/machines/m1", &Value::Null)["metadata"]["name"], "m1");
     let ca = |site: &Site| std::fs::read(site.data().join("pki/ca.pem")).unwrap();
     assert_eq!(ca(&sites[0]), ca(&sites[1]));
