@@ -45,7 +45,6 @@ pub struct Agent {
     machine: Arc<Machine>,
     session: SessionHandle,
     assignment: Box<Assignment>,
-    target: Target,
     follow: tokio::task::JoinHandle<()>,
 }
 
@@ -65,7 +64,7 @@ impl Agent {
     ) -> Result<Self> {
         let credentials = enrolled(&machine, &target, token).await?;
         let config = SessionConfig {
-            target: target.clone(),
+            target,
             credentials,
             software: env!("CARGO_PKG_VERSION").to_owned(),
             identity: machine.identity(),
@@ -76,7 +75,7 @@ impl Agent {
         let first = timeout(limit, first_assignment(&mut instructions)).await;
         let assignment = first.with_context(|| format!("{} got no workflow", machine.name))??;
         let follow = tokio::spawn(follow(instructions, troubles));
-        Ok(Self { machine, session, assignment, target, follow })
+        Ok(Self { machine, session, assignment, follow })
     }
 
     /// The machine.
@@ -169,11 +168,11 @@ impl Agent {
         self.session.flush(limit).await.with_context(|| self.name().to_owned())
     }
 
-    /// The restart, the session's end, and the installed system's call.
+    /// The restart, the session's end, and the installed system's call to that server.
     ///
     /// # Errors
     /// Whichever step fails.
-    pub async fn end(self, client: &reqwest::Client, limit: Duration) -> Result<()> {
+    pub async fn end(self, client: &reqwest::Client, server: &str, limit: Duration) -> Result<()> {
         self.report(2, EventBody::Finished { result: ActionResult::Reboot }).await?;
         self.flush(limit).await?;
         self.session.close().await;
@@ -183,7 +182,7 @@ impl Agent {
         });
         let unit = unit.with_context(|| format!("{} got no phone-home unit", self.name()))?;
         let report = PhoneHomeReport { hostname: self.machine.name.clone(), ..PhoneHomeReport::default() };
-        let url = format!("{}/phone-home", self.target);
+        let url = format!("{server}/phone-home");
         phone_home(client, &url, &unit.bearer_token, &report).await.with_context(|| self.name().to_owned())
     }
 

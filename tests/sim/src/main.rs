@@ -41,6 +41,9 @@ enum Command {
         /// Where the coordinator keeps its documents.
         #[arg(long, value_enum, default_value_t = Store::Sqlite)]
         store: Store,
+        /// How many coordinators of one PostgreSQL: one is active, and agents begin with each of them.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+        coordinators: u8,
         /// Seed of the fleet; the same seed gives the same fleet.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -89,13 +92,17 @@ fn main() -> Result<()> {
             runtime.shutdown_background();
             Ok(())
         }
-        Command::Coordinator { program, agents, store, seed, report } => {
+        Command::Coordinator { program, agents, store, coordinators, seed, report } => {
             ensure!(
                 u64::from(agents) + SPARE_FILES <= files,
                 "{agents} machines need {} open files, but the hard limit is {files}; use fewer with --agents",
                 u64::from(agents) + SPARE_FILES
             );
-            let found = runtime.block_on(compare(Kind::Coordinator(program, store), agents, seed))?;
+            let found = runtime.block_on(compare(
+                Kind::Coordinator(program, store, usize::from(coordinators)),
+                agents,
+                seed,
+            ))?;
             println!("{}", found.table());
             write(report, &found)?;
             // The runtime would only wait for sessions that never end.

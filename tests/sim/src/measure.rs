@@ -43,7 +43,7 @@ pub struct Plan {
     pub agents: u32,
     /// The seed of the fleet.
     pub seed: u64,
-    /// Whether the server is killed and started again.
+    /// Whether the server is killed and started again; of several coordinators another one takes its place.
     pub restart: bool,
 }
 
@@ -53,6 +53,8 @@ pub struct Plan {
 pub struct Figures {
     /// Machines.
     pub agents: u32,
+    /// Coordinators, or servers that echo.
+    pub servers: usize,
     /// All enrolled, in session and with their workflow.
     pub enrol_seconds: f64,
     /// The server's memory before the first connection.
@@ -91,7 +93,7 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
     let mut subject = Subject::start(kind).await?;
     subject.describe(&machines).await?;
     sleep(SETTLE).await;
-    let bytes_before = memory(subject.pid()).await?;
+    let bytes_before = memory(&subject).await?;
     let per_session = |now: u64| now.saturating_sub(bytes_before) / u64::from(plan.agents.max(1));
 
     let troubles = Arc::new(Troubles::default());
@@ -99,21 +101,21 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
     let agents = enrol(&subject, machines, &troubles).await?;
     let enrol_seconds = begun.elapsed().as_secs_f64();
     sleep(SETTLE).await;
-    let bytes_per_session_fresh = per_session(memory(subject.pid()).await?);
+    let bytes_per_session_fresh = per_session(memory(&subject).await?);
 
     let steady = steady(&agents).await?;
-    let busy = processor_time(subject.pid())?;
+    let busy = processor(&subject)?;
     let (fast_events, fast_seconds) = fast(&agents).await?;
-    let processor_us_per_event = (processor_time(subject.pid())? - busy).as_secs_f64() * 1e6 / fast_events;
+    let processor_us_per_event = (processor(&subject)? - busy).as_secs_f64() * 1e6 / fast_events;
     sleep(SETTLE).await;
-    let bytes_per_session = per_session(memory(subject.pid()).await?);
+    let bytes_per_session = per_session(memory(&subject).await?);
 
     let mut failed = 0;
     let mut back_seconds = None;
     if plan.restart {
         let epochs: Vec<_> = agents.iter().map(|agent| agent.epoch().unwrap_or(0)).collect();
         let begun = Instant::now();
-        subject.restart().await?;
+        subject.crash().await?;
         let mut back = JoinSet::new();
         for (agent, epoch) in agents.iter().cloned().zip(epochs) {
             back.spawn(async move { agent.back(epoch, LIMIT).await });
@@ -124,9 +126,11 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
         back_seconds = Some(begun.elapsed().as_secs_f64());
     }
     failed += troubles.counts().iter().sum::<u64>();
+    let servers = subject.servers();
     let completed = if is_coordinator { Some(end(&subject, agents).await?) } else { None };
     Ok(Figures {
         agents: plan.agents,
+        servers,
         enrol_seconds,
         bytes_before,
         bytes_per_session_fresh,
@@ -143,10 +147,16 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
     })
 }
 
-async fn memory(pid: u32) -> Result<u64> {
+/// Of all its processes.
+fn processor(subject: &Subject) -> Result<Duration> {
+    subject.pids().into_iter().map(processor_time).sum()
+}
+
+/// Of all its processes.
+async fn memory(subject: &Subject) -> Result<u64> {
     let mut looks = Vec::new();
     for _ in 0..LOOKS {
-        looks.push(resident_bytes(pid)?);
+        looks.push(subject.pids().into_iter().map(resident_bytes).sum::<Result<u64>>()?);
         sleep(Duration::from_secs(1)).await;
     }
     looks.sort_unstable();
@@ -154,9 +164,9 @@ async fn memory(pid: u32) -> Result<u64> {
 }
 
 async fn enrol(subject: &Subject, machines: Vec<Arc<Machine>>, troubles: &Arc<Troubles>) -> Result<Vec<Arc<Agent>>> {
-    let lives = machines.into_iter().map(|machine| async move {
+    let lives = machines.into_iter().enumerate().map(|(n, machine)| async move {
         let token = subject.token(&machine).await?;
-        let agent = Agent::start(machine, subject.target(), token, troubles.clone(), LIMIT);
+        let agent = Agent::start(machine, subject.target(n)?, token, troubles.clone(), LIMIT);
         anyhow::Ok(Arc::new(tokio::spawn(agent).await??))
     });
     futures::stream::iter(lives).buffer_unordered(AT_ONCE).try_collect().await
@@ -218,13 +228,13 @@ async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
 
 /// Every machine's end; returns how many workflows the coordinator counts as succeeded.
 async fn end(subject: &Subject, agents: Vec<Arc<Agent>>) -> Result<u64> {
-    let client = https_client(subject.target().pins(), None).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let client = https_client(&subject.pins(), None).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let expected = agents.len();
     let ends = agents.into_iter().map(|agent| {
-        let client = client.clone();
+        let (client, server) = (client.clone(), subject.url());
         async move {
             let Ok(agent) = Arc::try_unwrap(agent) else { bail!("an agent is still in use") };
-            tokio::spawn(async move { agent.end(&client, LIMIT).await }).await?
+            tokio::spawn(async move { agent.end(&client, &server, LIMIT).await }).await?
         }
     });
     futures::stream::iter(ends).buffer_unordered(AT_ONCE).try_collect::<()>().await?;

@@ -123,7 +123,7 @@ impl Computer {
         timeout(LIMIT, is_on).await.with_context(|| format!("{} is not switched on", self.machine.name))?;
         let requests = self.bmc.seen().requests.len() - before;
         let token = subject.token(&self.machine).await?;
-        let agent = Agent::start(self.machine.clone(), subject.target(), token, troubles, LIMIT).await?;
+        let agent = Agent::start(self.machine.clone(), subject.target(0)?, token, troubles, LIMIT).await?;
         let answers = self.answer * u32::try_from(requests)?;
         Ok(Came { agent, at_work: begun.elapsed(), answers, requests })
     }
@@ -146,7 +146,7 @@ pub async fn measure(program: PathBuf, machines: u32, seed: u64) -> Result<Figur
     for number in 1..=machines {
         computers.push(Arc::new(Computer::new(seed, number, &mut chance).await));
     }
-    let subject = Arc::new(Subject::start(Kind::Coordinator(program, Store::Sqlite)).await?);
+    let subject = Arc::new(Subject::start(Kind::Coordinator(program, Store::Sqlite, 1)).await?);
     subject.template().await?;
     let account = json!({ "data": { "username": USERNAME, "password": PASSWORD }, "bmcs": ["127.0.0.0/8"] });
     subject.apply("Secret", "bmc", account).await?;

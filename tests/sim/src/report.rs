@@ -65,7 +65,8 @@ impl Report {
         for (head, figures) in &shown {
             out += &format!("{:>20}", format!("{head}, {}", figures.agents));
         }
-        let rows: [(&str, Cell); 12] = [
+        let rows: [(&str, Cell); 13] = [
+            ("servers; what follows is of all of them", |f| f.servers.to_string()),
             ("all enrolled and at work, s", |f| format!("{:.1}", f.enrol_seconds)),
             ("bytes a session, fresh", |f| f.bytes_per_session_fresh.to_string()),
             ("bytes a session, after traffic", |f| f.bytes_per_session.to_string()),
@@ -142,6 +143,7 @@ mod tests {
     fn figures(agents: u32, bytes_per_session: u64) -> Figures {
         Figures {
             agents,
+            servers: 1,
             enrol_seconds: 1.0,
             bytes_before: 1,
             bytes_per_session_fresh: 1,

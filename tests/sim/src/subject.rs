@@ -1,29 +1,24 @@
-//! What is measured: a coordinator of its own, or the echo, as a process with everything it needs in a directory that
-//! goes with it.
+//! What is measured: coordinators of its own, or the echo, and the requests that prepare a fleet.
 
 use std::fs;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
-use landfall_api::SecretText;
+use landfall_api::{Pin, SecretText};
 use landfall_postgres::Server;
 use landfall_session::Target;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::machine::Machine;
+use crate::member::{Member, REQUEST_LIMIT, START_LIMIT};
 
 const API: &str = "http://localhost/apis/landfall.dev/v1alpha1";
 /// Requests under way at once while a site is prepared.
 pub(crate) const AT_ONCE: usize = 32;
-/// From the start of a process until it answers.
-const START_LIMIT: Duration = Duration::from_secs(300);
-/// One request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(120);
+/// Between two looks which coordinator is active.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Where a coordinator keeps its documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -38,74 +33,101 @@ pub enum Store {
 /// Which server.
 #[derive(Debug, Clone)]
 pub enum Kind {
-    /// The coordinator, by its program.
-    Coordinator(PathBuf, Store),
+    /// So many coordinators of one store, by their program: one is active, and the others forward to it.
+    Coordinator(PathBuf, Store, usize),
     /// This program as `echo-server`.
     Echo,
 }
 
-/// A running server. Killed when dropped.
+/// Running servers. Killed when dropped.
 #[derive(Debug)]
 pub struct Subject {
     kind: Kind,
-    directory: tempfile::TempDir,
-    http: u16,
-    tls: u16,
-    child: Child,
-    target: Target,
-    api: reqwest::Client,
-    /// Ends with the coordinator.
+    members: Vec<Member>,
+    /// Which of them is active.
+    active: usize,
+    pin: Pin,
+    /// Ends after the coordinators.
     database: Option<Server>,
 }
 
-impl Drop for Subject {
-    fn drop(&mut self) {
-        // It has already ended: there is nothing to kill.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 impl Subject {
-    /// Starts it and waits until it answers.
+    /// Starts them and waits until they answer.
     ///
     /// # Errors
-    /// It does not start; the end of its log says why.
+    /// One does not start; the end of its log says why.
     pub async fn start(kind: Kind) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("landfall-sim-").tempdir().context("no temporary directory")?;
-        let [http, tls] = landfall_edge::testing::ports();
         let database = match kind {
-            Kind::Coordinator(_, Store::Postgresql) => {
+            Kind::Coordinator(_, Store::Postgresql, _) => {
                 Some(tokio::task::spawn_blocking(|| Server::start(&[])).await.context("PostgreSQL does not start")?)
             }
             _ => None,
         };
+        let count = if let Kind::Coordinator(_, store, count) = &kind {
+            ensure!(*count == 1 || *store == Store::Postgresql, "several coordinators need PostgreSQL");
+            *count
+        } else {
+            1
+        };
+        let mut members = (0..count).map(|_| Member::new()).collect::<Result<Vec<_>>>()?;
         if matches!(kind, Kind::Coordinator(..)) {
-            site(directory.path(), http, tls, database.as_ref())?;
+            let store = database.as_ref().map(|server| format!("[store]\nurl = \"{}\"\n", server.create()));
+            for member in &members {
+                let others: Vec<_> = members.iter().map(Member::url).filter(|url| *url != member.url()).collect();
+                site(member, &others, store.as_deref().unwrap_or_default())?;
+            }
         }
-        let api = reqwest::Client::builder()
-            .unix_socket(directory.path().join("data/api.sock"))
-            .no_proxy()
-            .timeout(REQUEST_LIMIT)
-            .build()
-            .context("no HTTP client")?;
-        let child = launch(&kind, directory.path(), tls)?;
-        let pin = landfall_session::pin_of_spki(b"not yet known");
-        let target = Target::new(&format!("https://127.0.0.1:{tls}"), vec![pin])?;
-        let mut subject = Self { kind, directory, http, tls, child, target, api, database };
-        subject.ready().await?;
-        subject.target = Target::new(&subject.target.to_string(), vec![subject.pin()?.parse()?])?;
-        Ok(subject)
+        let mut first: Option<PathBuf> = None;
+        for member in &mut members {
+            // Those that stand by have the key of the secrets alone.
+            if let Some(first) = &first {
+                member.take_key(first)?;
+            }
+            member.launch(&kind).await?;
+            first.get_or_insert_with(|| member.path().to_owned());
+        }
+        let pin = members.first().context("there are none")?.pin(&kind)?.parse()?;
+        Ok(Self { kind, members, active: 0, pin, database })
     }
 
-    /// The process.
+    fn active(&self) -> &Member {
+        &self.members[self.active]
+    }
+
+    /// The process of the active one.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.active().pid()
     }
 
-    /// Where agents find it.
-    pub fn target(&self) -> Target {
-        self.target.clone()
+    /// Every process that runs.
+    pub fn pids(&self) -> Vec<u32> {
+        self.members.iter().filter(|member| member.runs()).map(Member::pid).collect()
+    }
+
+    /// How many there are, with those that were killed.
+    pub const fn servers(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The URL of the active one.
+    pub fn url(&self) -> String {
+        self.active().url()
+    }
+
+    /// The pin of their CA.
+    pub fn pins(&self) -> Vec<Pin> {
+        vec![self.pin]
+    }
+
+    /// Where the agent with this number finds them: with each of them the same number of agents begin.
+    ///
+    /// # Errors
+    /// None: each URL is one.
+    pub fn target(&self, number: usize) -> Result<Target> {
+        let mut urls: Vec<_> = self.members.iter().map(Member::url).collect();
+        let first = number % urls.len();
+        urls.rotate_left(first);
+        Ok(Target::of(&urls, self.pins())?)
     }
 
     /// What its PostgreSQL commits for others, a row in each transaction that is as large as a stored event: rows a second.
@@ -118,15 +140,28 @@ impl Subject {
         Ok(Some(server.rows_per_second("test0", bytes.parse().context("no event is stored")?)))
     }
 
-    /// Kills it with SIGKILL, as a crash does, and starts it again on the same data.
+    /// Kills the active one with SIGKILL, as a crash does. The only one is started again on the same data; of several another one takes
+    /// its place.
     ///
     /// # Errors
-    /// It does not come up again.
-    pub async fn restart(&mut self) -> Result<()> {
-        self.child.kill().context("it was gone already")?;
-        self.child.wait()?;
-        self.child = launch(&self.kind, self.directory.path(), self.tls)?;
-        self.ready().await
+    /// None comes up.
+    pub async fn crash(&mut self) -> Result<()> {
+        let killed = self.active;
+        self.members[killed].kill()?;
+        if self.members.len() == 1 {
+            return self.members[killed].launch(&self.kind).await;
+        }
+        let until = Instant::now() + START_LIMIT;
+        while Instant::now() < until {
+            for (n, member) in self.members.iter().enumerate().filter(|(n, _)| *n != killed) {
+                if member.is_active().await {
+                    self.active = n;
+                    return Ok(());
+                }
+            }
+            sleep(LOOK).await;
+        }
+        bail!("none takes the place of the one that was killed: {}", self.members[killed].log_end())
     }
 
     /// Describes every machine and requests a workflow on each.
@@ -150,7 +185,7 @@ impl Subject {
     /// # Errors
     /// It is refused.
     pub async fn template(&self) -> Result<()> {
-        let image = format!("http://127.0.0.1:{}/images/os.raw.zst", self.http);
+        let image = format!("http://127.0.0.1:{}/images/os.raw.zst", self.active().http);
         let template = json!({"actions": [
             {"name": "write", "writeImage": {"image": {"url": image, "digest": format!("sha256:{}", "0a".repeat(32))}}},
             {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
@@ -201,7 +236,7 @@ impl Subject {
         }
         // The plain HTTP port, over TCP, as iPXE asks; one connection a machine.
         let client = reqwest::Client::builder().no_proxy().timeout(REQUEST_LIMIT).build()?;
-        let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.http, machine.mac);
+        let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.active().http, machine.mac);
         let script = client.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
         Ok(SecretText::new(
@@ -216,7 +251,15 @@ impl Subject {
     pub async fn succeeded(&self) -> Result<usize> {
         let (mut succeeded, mut query) = (0, String::new());
         loop {
-            let page = self.api.get(format!("{API}/workflows{query}")).send().await?.error_for_status()?.text().await?;
+            let page = self
+                .active()
+                .api
+                .get(format!("{API}/workflows{query}"))
+                .send()
+                .await?
+                .error_for_status()?
+                .text()
+                .await?;
             let page: Value = serde_json::from_str(&page)?;
             let runs = page["items"].as_array().context("no list of workflows")?;
             succeeded += runs.iter().filter(|run| run["status"]["phase"] == "Succeeded").count();
@@ -226,7 +269,7 @@ impl Subject {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<()> {
-        let request = self.api.post(format!("{API}{path}")).header("content-type", "application/json");
+        let request = self.active().api.post(format!("{API}{path}")).header("content-type", "application/json");
         let answer = request.body(body.to_string()).send().await.with_context(|| format!("POST {path}"))?;
         let status = answer.status();
         if !status.is_success() {
@@ -234,84 +277,19 @@ impl Subject {
         }
         Ok(())
     }
-
-    fn pin(&self) -> Result<String> {
-        let path = self.directory.path();
-        match self.kind {
-            Kind::Echo => Ok(fs::read_to_string(path.join("pin"))?),
-            Kind::Coordinator(..) => {
-                // The line it says when it is ready has it, and so has every boot script.
-                let log = fs::read_to_string(path.join("log"))?;
-                let pin = log.split(" ca=").nth(1).and_then(|rest| rest.split_whitespace().next());
-                Ok(pin.context("its log does not name its CA")?.to_owned())
-            }
-        }
-    }
-
-    async fn ready(&mut self) -> Result<()> {
-        let until = Instant::now() + START_LIMIT;
-        while Instant::now() < until {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("it ended ({status}): {}", self.log_end());
-            }
-            let up = match self.kind {
-                Kind::Echo => self.directory.path().join("pin").exists() && self.listens().await,
-                Kind::Coordinator(..) => self.healthy().await && self.listens().await,
-            };
-            if up {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        bail!("it is not up after {} s: {}", START_LIMIT.as_secs(), self.log_end())
-    }
-
-    async fn listens(&self) -> bool {
-        let connect = tokio::net::TcpStream::connect(("127.0.0.1", self.tls));
-        matches!(timeout(Duration::from_secs(5), connect).await, Ok(Ok(_)))
-    }
-
-    async fn healthy(&self) -> bool {
-        let answer = self.api.get("http://localhost/healthz").send().await;
-        answer.is_ok_and(|answer| answer.status().is_success())
-    }
-
-    fn log_end(&self) -> String {
-        let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
-    }
-}
-
-fn launch(kind: &Kind, directory: &Path, tls: u16) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(directory.join("log")).context("no log file")?;
-    let mut command = match kind {
-        Kind::Coordinator(program, _) => {
-            let mut command = Command::new(program);
-            command.arg("--config").arg(directory.join("coordinator.toml"));
-            command
-        }
-        Kind::Echo => {
-            let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
-            command.args(["echo-server", "--listen", &format!("127.0.0.1:{tls}"), "--directory"]).arg(directory);
-            command
-        }
-    };
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
 /// Files and configuration of a coordinator that serves only loopback, and lets the whole fleet install at once.
-fn site(directory: &Path, http: u16, tls: u16, database: Option<&Server>) -> Result<()> {
+fn site(member: &Member, others: &[String], store: &str) -> Result<()> {
+    let directory: &Path = member.path();
     for file in ["vmlinuz", "initramfs", "images/os.raw.zst"] {
         let path = directory.join(file);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, b"never written to a disk")?;
     }
-    let at = directory.display();
-    let store = database.map(|server| format!("[store]\nurl = \"{}\"\n", server.create())).unwrap_or_default();
+    let (at, http, tls) = (directory.display(), member.http, member.tls);
     let config = format!(
-        "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
+        "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\nothers = {others:?}\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
          [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n[limits]\nparallel_installs = 1000000\n\
          power_on_interval = \"1ms\"\n\
          [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n{store}"
