@@ -68,12 +68,13 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
 
 async fn in_turn(config: &Config, options: PostgresOptions, signals: &mut Signals) -> Result<Option<(Store, bool)>> {
     let (active, seen) = watch::channel(String::new());
-    let own = config.tls_url();
     let has_it = |by: &str| {
-        if by != own {
-            tracing::info!(active = by, "standby: another coordinator has the store");
-        }
-        active.send_replace(by.to_owned());
+        // It may be named again, where this standby's connection with the database was lost: then nothing has changed for clients.
+        active.send_if_modified(|named| {
+            let is_other = named != by;
+            by.clone_into(named);
+            is_other
+        });
     };
     let opening = Store::open_postgres(options, has_it);
     let (mut served, stop) = (JoinSet::new(), CancellationToken::new());
@@ -106,14 +107,16 @@ async fn wait(
             changed = seen.changed() => {
                 // Its sender outlives this.
                 changed?;
-                let is_own = *seen.borrow() == config.tls_url();
-                if !is_standby && !is_own {
+                let active = seen.borrow().clone();
+                if active == config.tls_url() {
+                    continue;
+                }
+                if !is_standby {
                     is_standby = true;
                     listen(config, &seen, served, stop).await?;
                 }
-                if !is_own {
-                    notify::standby(&seen.borrow());
-                }
+                tracing::info!(active, "standby: another coordinator has the store");
+                notify::standby(&active);
             }
         }
     }

@@ -90,8 +90,8 @@ fn over_tls(endpoint: &Endpoint, trusted: &Trusted, addresses: &[SocketAddr]) ->
     })
 }
 
-/// Moves the address of the coordinator that is ready to the front, or of one that answers if none is. The port of one that stands by is
-/// closed; one that hangs takes connections and answers nothing; one that has lost its store says so.
+/// Moves the address of the coordinator that is ready to the front, or of one that answers if none is. One that stands by
+/// forwards to it; one that hangs takes connections and answers nothing; one that has lost its store says so.
 async fn put_active_first(
     endpoint: &Endpoint, trusted: &Trusted, addresses: &mut [SocketAddr],
 ) -> Result<(), ClientError> {

@@ -86,12 +86,14 @@ impl Neighbours {
     /// asked by the client, and may be elsewhere.
     pub async fn behind(&self, peer: SocketAddr, via: Via) -> Behind {
         match (peer.ip().to_canonical(), via) {
-            (IpAddr::V4(address), Via::Standby(found)) => {
-                let served = self.served.get().map(|served| served.interface.as_str());
-                let device = served.filter(|served| is_on(served, address));
-                self.behind_v4(address, found.map(|mac| (mac, device.unwrap_or_default().to_owned())))
+            (IpAddr::V4(address), Via::Standby(Some(found))) => {
+                let device = link_of(address.into()).unwrap_or_default();
+                self.behind_v4(address, Some((found, device)))
             }
-            (IpAddr::V6(address), Via::Standby(found)) => self.behind_v6(address, found),
+            (IpAddr::V6(address), Via::Standby(Some(found))) => self.behind_v6(address, Some(found)),
+            // From this host's own links, by a standby elsewhere: only a host that hides from this one has a reason to.
+            (address, Via::Standby(None)) if link_of(address).is_some() => Behind::Stray,
+            (_, Via::Standby(None)) => Behind::Unknown,
             (IpAddr::V4(address), Via::Itself) => self.behind_v4(address, self.neighbour(address)),
             (IpAddr::V6(address), Via::Itself) if address.is_loopback() || is_own(address) => Behind::Unknown,
             (IpAddr::V6(address), Via::Itself) => {
@@ -150,15 +152,24 @@ impl Neighbours {
     }
 }
 
-/// Whether an address is of the network of an interface of this host.
-fn is_on(interface: &str, address: Ipv4Addr) -> bool {
-    let Ok(mut all) = getifaddrs() else { return false };
-    all.any(|one| {
-        let own = one.address.and_then(|own| Some(own.as_sockaddr_in()?.ip()));
-        let mask = one.netmask.and_then(|mask| Some(mask.as_sockaddr_in()?.ip()));
-        let network = |of: Ipv4Addr| mask.map(|mask| of & mask);
-        one.interface_name == interface
-            && own.is_some_and(|own| network(own).is_some_and(|own| Some(own) == network(address)))
+/// The interface of this host on whose network an address is.
+fn link_of(address: IpAddr) -> Option<String> {
+    let is_of = |address: &[u8], own: &[u8], mask: &[u8]| {
+        address.iter().zip(own).zip(mask).all(|((address, own), mask)| address & mask == own & mask)
+    };
+    getifaddrs().ok()?.find_map(|one| {
+        let (own, mask) = (one.address?, one.netmask?);
+        let is_on_it = match address {
+            IpAddr::V4(address) => {
+                let (own, mask) = (own.as_sockaddr_in()?.ip(), mask.as_sockaddr_in()?.ip());
+                is_of(&address.octets(), &own.octets(), &mask.octets())
+            }
+            IpAddr::V6(address) => {
+                let (own, mask) = (own.as_sockaddr_in6()?.ip(), mask.as_sockaddr_in6()?.ip());
+                is_of(&address.octets(), &own.octets(), &mask.octets())
+            }
+        };
+        is_on_it.then_some(one.interface_name)
     })
 }
 
@@ -257,7 +268,9 @@ mod tests {
         assert_eq!(of("10.77.0.1", Some(mac(9))).await, Behind::Mac(mac(9)));
         assert_eq!(of("127.0.0.7", Some(mac(7))).await, Behind::Unleased(mac(7)), "on the link that this host serves");
         assert_eq!(of("10.77.0.8", Some(mac(8))).await, Behind::Mac(mac(8)));
-        assert_eq!(of("10.77.0.8", None).await, Behind::Mac(mac(8)), "behind a relay");
+        assert_eq!(of("127.0.0.7", None).await, Behind::Stray, "it does not ask this host, whose link it is on");
+        assert_eq!(of("::1", None).await, Behind::Stray);
+        assert_eq!(of("10.77.0.8", None).await, Behind::Unknown, "a lease alone is no word of this client");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader, Tlv};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::gate::Seat;
 use crate::names::addresses;
 
 /// How a header begins. No TLS handshake does, and no HTTP request.
@@ -49,7 +50,11 @@ impl Forwarders {
     /// Whether one of them has this address. A name is looked up each time: it may move.
     async fn have(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        for host in self.0.iter() {
+        let literal = |host: &str| host.parse::<IpAddr>().map(|literal| literal.to_canonical());
+        if self.0.iter().any(|host| literal(host) == Ok(address)) {
+            return true;
+        }
+        for host in self.0.iter().filter(|host| literal(host).is_err()) {
             let found = addresses(host, LOOK_UP).await.unwrap_or_default();
             if found.iter().any(|found| found.to_canonical() == address) {
                 return true;
@@ -58,19 +63,15 @@ impl Forwarders {
         false
     }
 
-    /// Whether one of them is written as this address.
-    pub fn are_at(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.0.iter().any(|host| host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == address))
-    }
-
     /// The client of a connection that came from `remote`: another one where it is forwarded. Waits for its first byte, where any host
-    /// may forward.
+    /// may forward; one that sends none is quiet meanwhile. What a standby's host asks itself is that host's.
     ///
     /// # Errors
     /// A header that is not whole or not of that protocol, or one of a host that may not forward.
-    pub async fn client_of(&self, stream: &mut TcpStream, remote: SocketAddr) -> Result<(SocketAddr, Via)> {
-        if self.0.is_empty() || !is_forwarded(stream).await? {
+    pub async fn client_of(
+        &self, stream: &mut TcpStream, remote: SocketAddr, seat: &Seat,
+    ) -> Result<(SocketAddr, Via)> {
+        if self.0.is_empty() || !is_forwarded(stream, seat).await? {
             return Ok((remote, Via::Itself));
         }
         if !self.have(remote.ip()).await {
@@ -94,17 +95,24 @@ impl Forwarders {
             Ok(Tlv::Custom(MAC, bytes)) => <[u8; 6]>::try_from(&*bytes).ok().map(MacAddr),
             _ => None,
         });
+        let client = proxied.source.ip().to_canonical();
+        if client.is_loopback() || client == remote.ip().to_canonical() {
+            return Ok((remote, Via::Itself));
+        }
         Ok((proxied.source, Via::Standby(mac)))
     }
 }
 
-/// Whether a connection begins with such a header; waits for its first byte.
+/// Whether a connection begins with such a header; waits for its first byte, and says so in its seat.
 ///
 /// # Errors
 /// The socket's.
-pub async fn is_forwarded(stream: &TcpStream) -> Result<bool> {
+pub async fn is_forwarded(stream: &TcpStream, seat: &Seat) -> Result<bool> {
     let mut first = [0];
-    Ok(stream.peek(&mut first).await? == 1 && first == [FIRST])
+    seat.waits();
+    let read = stream.peek(&mut first).await?;
+    seat.heard();
+    Ok(read == 1 && first == [FIRST])
 }
 
 /// Says to the other end of `to` who the client is that it is forwarded for, which address that client asked, and the client's Ethernet
@@ -140,6 +148,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::gate::{Admission, Gate, Limits};
 
     /// Both ends of a connection over loopback.
     async fn pair() -> (TcpStream, TcpStream, SocketAddr) {
@@ -150,12 +159,18 @@ mod tests {
         (client.unwrap(), server, remote)
     }
 
+    fn seat() -> Arc<Seat> {
+        let gate = Gate::new(Limits { total: 1, waiting: LOOK_UP, stalled: LOOK_UP });
+        let Admission::Admitted(place) = gate.try_admit(&0, 1) else { panic!("it is free") };
+        place.seat().clone()
+    }
+
     async fn client_of(hosts: &[&str], sent: &[u8]) -> Result<(Option<SocketAddr>, Via, Vec<u8>)> {
         let (mut client, mut server, remote) = pair().await;
         client.write_all(sent).await.unwrap();
         client.shutdown().await.unwrap();
         let forwarders = Forwarders::new(hosts.iter().map(|host| (*host).to_owned()));
-        let (found, via) = forwarders.client_of(&mut server, remote).await?;
+        let (found, via) = forwarders.client_of(&mut server, remote, &seat()).await?;
         let mut rest = Vec::new();
         server.read_to_end(&mut rest).await.unwrap();
         Ok((Some(found).filter(|found| *found != remote), via, rest))
@@ -185,6 +200,31 @@ mod tests {
                 let found = client_of(&["192.0.2.9", host], &sent).await.unwrap();
                 assert_eq!(found, (Some(client), Via::Standby(mac), b"\x16\x03\x01".to_vec()), "{client} {host}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_standbys_own_host_is_no_other_client() {
+        for client in ["127.0.0.1:4000", "[::ffff:127.0.0.9]:4000"] {
+            let header = announced(client, "127.0.0.1:7443", Some(MacAddr([2; 6]))).await;
+            assert_eq!(client_of(&["127.0.0.1"], &header).await.unwrap(), (None, Via::Itself, Vec::new()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_says_nothing_gives_way() {
+        let gate = Gate::new(Limits { total: 1, waiting: Duration::ZERO, stalled: LOOK_UP });
+        let Admission::Admitted(place) = gate.try_admit(&0, 1) else { panic!("it is free") };
+        let (_client, mut server, remote) = pair().await;
+        let forwarders = Forwarders::new(["127.0.0.1".to_owned()]);
+        tokio::select! {
+            found = forwarders.client_of(&mut server, remote, place.seat()) => panic!("{found:?}"),
+            () = async {
+                while !matches!(gate.try_admit(&1, 1), Admission::Admitted(_)) {
+                    tokio::task::yield_now().await;
+                }
+                place.seat().wanted().await;
+            } => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //! | bound | of whom | number |
 //! |---|---|---|
 //! | connections without a certificate, and handshakes | all | [`ANONYMOUS`] |
-//! | | one address (this host itself, or a standby that forwards: no limit of its own) | [`ANONYMOUS_EACH`] |
+//! | | one address, also through a standby (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
 //! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
 //! | | one operator | [`MEMBERS_EACH`] |
 //! | | one machine | [`MACHINE_EACH`] |
@@ -33,7 +33,7 @@ use uuid::Uuid;
 use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
 use landfall_edge::forwarded::{Forwarders, Via, keep_alive};
-use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Seat, Watched, each_of, open_files, origin};
+use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
 pub const ANONYMOUS: usize = 1024;
@@ -163,8 +163,7 @@ impl TlsListener {
             }
         };
         let address = remote.ip();
-        let each = if self.door.forwarders.are_at(address) { ANONYMOUS } else { ANONYMOUS_EACH };
-        match self.door.anonymous.admit(&origin(address), each_of(address, each, ANONYMOUS)).await {
+        match self.door.anonymous.admit(&origin(address), each_of(address, ANONYMOUS_EACH, ANONYMOUS)).await {
             Some(place) => Some((stream, remote, place)),
             None => {
                 turned_away(remote, "its address has too many connections");
@@ -181,24 +180,32 @@ fn turned_away(remote: SocketAddr, why: &str) {
 }
 
 impl Door {
-    /// Whose connection it is.
-    async fn begin(
-        &self, mut tcp: TcpStream, remote: SocketAddr, seat: Arc<Seat>,
-    ) -> io::Result<(Stream, Peer, (SocketAddr, Via))> {
-        let client = self.forwarders.client_of(&mut tcp, remote).await?;
-        let (stream, peer) = handshake(&self.acceptor, Watched::new(tcp, seat)).await?;
-        Ok((stream, peer, client))
-    }
-
     async fn connection(
-        self, tcp: TcpStream, remote: SocketAddr, place: Place<IpAddr>, router: Router, stop: CancellationToken,
+        self, mut tcp: TcpStream, remote: SocketAddr, mut place: Place<IpAddr>, router: Router, stop: CancellationToken,
     ) {
-        let seat = Arc::clone(place.seat());
-        let begun = self.begin(tcp, remote, Arc::clone(&seat));
-        let (mut stream, peer, (remote, via)) = tokio::select! {
+        let silent = "it was silent, and another connection needed its place";
+        let (remote, via) = tokio::select! {
             () = stop.cancelled() => return,
-            () = seat.wanted() => return turned_away(remote, "it was silent, and another connection needed its place"),
-            done = timeout(HANDSHAKE_LIMIT, begun) => match done {
+            () = place.seat().wanted() => return turned_away(remote, silent),
+            known = timeout(HANDSHAKE_LIMIT, self.forwarders.client_of(&mut tcp, remote, place.seat())) => match known {
+                Ok(Ok(known)) => known,
+                Ok(Err(error)) => return failed(remote, &error),
+                Err(_) => return failed(remote, &io::ErrorKind::TimedOut.into()),
+            },
+        };
+        if via != Via::Itself {
+            // From here on it counts as its client's own, not as the standby's.
+            place = match self.anonymous.try_admit(&origin(remote.ip()), ANONYMOUS_EACH) {
+                Admission::Admitted(own) => own,
+                Admission::TooMany | Admission::Full => return turned_away(remote, "it has too many connections"),
+            };
+        }
+        let seat = Arc::clone(place.seat());
+        let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));
+        let (mut stream, peer) = tokio::select! {
+            () = stop.cancelled() => return,
+            () = seat.wanted() => return turned_away(remote, silent),
+            done = timeout(HANDSHAKE_LIMIT, handshake) => match done {
                 Ok(Ok(done)) => done,
                 Ok(Err(error)) => return failed(remote, &error),
                 Err(_) => return failed(remote, &io::ErrorKind::TimedOut.into()),

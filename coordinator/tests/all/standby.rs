@@ -136,9 +136,11 @@ async fn machines_and_people_may_ask_a_standby() {
     agent.report(1).await;
     agent.handle.flush(LIMIT).await.unwrap();
     assert_eq!(client.names(Kind::Machine).await.unwrap(), ["m1"]);
-    // The active one hears everything as if it came by itself.
-    let (status, counted) = asked(&sites[0], "/metrics");
-    assert!(status == 200 && counted.contains("landfall_sessions 1\n"), "{status}: {counted}");
+    assert!(
+        a.said().contains("session opened machine=m1 epoch=1 address=127.0.0.2"),
+        "not by the standby: {}",
+        a.said()
+    );
 
     a.kill();
     b.until(" ready ", 1);

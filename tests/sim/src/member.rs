@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
@@ -10,14 +10,31 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::subject::Kind;
-
 /// From the start of a process until it answers.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(300);
 /// One request.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 /// Between two looks whether it answers.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Where a coordinator keeps its documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Store {
+    /// In its data directory.
+    Sqlite,
+    /// In a server of its own on this host, which flushes every commit.
+    Postgresql,
+}
+
+/// Which server.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// So many coordinators of one store, by their program: one is active, and the others forward to it.
+    Coordinator(PathBuf, Store, usize),
+    /// This program as `echo-server`.
+    Echo,
+}
 
 /// The process. Killed when dropped.
 #[derive(Debug)]

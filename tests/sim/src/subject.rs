@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::machine::Machine;
+pub use crate::member::{Kind, Store};
 use crate::member::{Member, REQUEST_LIMIT, START_LIMIT};
 
 const API: &str = "http://localhost/apis/landfall.dev/v1alpha1";
@@ -19,25 +20,6 @@ const API: &str = "http://localhost/apis/landfall.dev/v1alpha1";
 pub(crate) const AT_ONCE: usize = 32;
 /// Between two looks which coordinator is active.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Where a coordinator keeps its documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Store {
-    /// In its data directory.
-    Sqlite,
-    /// In a server of its own on this host, which flushes every commit.
-    Postgresql,
-}
-
-/// Which server.
-#[derive(Debug, Clone)]
-pub enum Kind {
-    /// So many coordinators of one store, by their program: one is active, and the others forward to it.
-    Coordinator(PathBuf, Store, usize),
-    /// This program as `echo-server`.
-    Echo,
-}
 
 /// Running servers. Killed when dropped.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! | bound | number |
 //! |---|---|
 //! | connections | [`MAX_CONNECTIONS`] |
-//! | of one address (this host itself, or a standby that forwards: no limit of its own) | [`CONNECTIONS_EACH`] |
+//! | of one address, also through a standby (this host itself: no limit of its own) | [`CONNECTIONS_EACH`] |
 //! | a request's headers | [`HEADER_LIMIT`], [`HEADER_BYTES`] |
 //!
 //! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download
@@ -27,8 +27,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::Client;
-use landfall_edge::forwarded::Forwarders;
-use landfall_edge::gate::{Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
+use landfall_edge::forwarded::{Forwarders, Via};
+use landfall_edge::gate::{Admission, Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
 
 /// Connections at one time; more wait in the kernel's queue.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -66,8 +66,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let most = if forwarders.are_at(peer.ip()) { MAX_CONNECTIONS } else { CONNECTIONS_EACH };
-                let (from, each) = (origin(peer.ip()), each_of(peer.ip(), most, MAX_CONNECTIONS));
+                let (from, each) = (origin(peer.ip()), each_of(peer.ip(), CONNECTIONS_EACH, MAX_CONNECTIONS));
                 let place = tokio::select! {
                     () = cancel.cancelled() => break,
                     place = gate.admit(&from, each) => place,
@@ -79,8 +78,8 @@ pub async fn serve(
                     }
                     continue;
                 };
-                let (router, forwarders, cancel) = (router.clone(), forwarders.clone(), cancel.clone());
-                connections.spawn(connection((stream, peer), place, router, forwarders, cancel));
+                let (router, door, cancel) = (router.clone(), (forwarders.clone(), gate.clone()), cancel.clone());
+                connections.spawn(connection((stream, peer), place, router, door, cancel));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
@@ -103,24 +102,31 @@ pub async fn serve(
 const SHORTAGES: [i32; 4] = [nix::libc::EMFILE, nix::libc::ENFILE, nix::libc::ENOBUFS, nix::libc::ENOMEM];
 
 async fn connection(
-    (mut stream, peer): (TcpStream, SocketAddr), place: Place<IpAddr>, router: Router, forwarders: Forwarders,
-    cancel: CancellationToken,
+    (mut stream, peer): (TcpStream, SocketAddr), mut place: Place<IpAddr>, router: Router,
+    (forwarders, gate): (Forwarders, Gate<IpAddr>), cancel: CancellationToken,
 ) {
-    let seat = Arc::clone(place.seat());
+    let refused = |why: &dyn std::fmt::Display| {
+        if let Some(left_out) = LINES.step() {
+            tracing::warn!(service = "http", client = %peer, %why, left_out, "a connection was closed");
+        }
+    };
     let client = tokio::select! {
         () = cancel.cancelled() => return,
-        () = seat.wanted() => return,
-        client = timeout(HEADER_LIMIT, forwarders.client_of(&mut stream, peer)) => match client {
+        () = place.seat().wanted() => return,
+        client = timeout(HEADER_LIMIT, forwarders.client_of(&mut stream, peer, place.seat())) => match client {
             Ok(Ok((client, via))) => Client(client, via),
-            Ok(Err(error)) => {
-                if let Some(left_out) = LINES.step() {
-                    tracing::warn!(service = "http", client = %peer, %error, left_out, "a connection was closed");
-                }
-                return;
-            }
+            Ok(Err(error)) => return refused(&error),
             Err(_) => return,
         },
     };
+    if client.1 != Via::Itself {
+        // From here on it counts as its client's own, not as the standby's.
+        place = match gate.try_admit(&origin(client.0.ip()), CONNECTIONS_EACH) {
+            Admission::Admitted(own) => own,
+            Admission::TooMany | Admission::Full => return refused(&"its client has too many connections"),
+        };
+    }
+    let seat = Arc::clone(place.seat());
     let milliseconds = u32::try_from(STALL_LIMIT.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = setsockopt(&stream, TcpUserTimeout, &milliseconds) {
         tracing::debug!(service = "http", %error, "no time limit on a connection");

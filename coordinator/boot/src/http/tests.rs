@@ -340,6 +340,8 @@ async fn no_neighbour_gets_another_machines_boot_token() {
         ("10.77.0.1", Some("52:54:00:00:00:09"), false),
         ("10.77.0.3", Some("52:54:00:00:00:01"), true),
         ("10.77.0.3", None, true),
+        // It is on a link of this host, and asks a standby elsewhere.
+        ("127.0.0.3", None, false),
     ] {
         let via = Via::Standby(seen.map(|mac| mac.parse().unwrap()));
         assert_eq!(site.token_via(address, via).await, given, "{address} of {seen:?}");

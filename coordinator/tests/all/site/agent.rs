@@ -99,6 +99,8 @@ impl Agent {
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
         let mut stream = std::net::TcpStream::connect((site.host, site.http)).unwrap();
         let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
+        // It dials this site first, also where that stands by.
+        let script = format!("{script} landfall.coordinator={}", site.url());
         let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
