@@ -241,4 +241,7 @@ pub struct SessionHolder {
     /// Its agent still scanned its buses when the session began: what its disks carry was not reported yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scanning: bool,
+    /// The URL of the coordinator that has the session, where several have one database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<String>,
 }

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use landfall_api::MacAddr;
 use uuid::Uuid;
 
-use landfall_boot::config::Config;
 use landfall_boot::dhcp::lease_file::LeaseFile;
 use landfall_boot::http::layer::Layer;
 use landfall_boot::policy::{
@@ -42,7 +41,7 @@ impl BootPolicy for Coordinator {
     async fn decide(
         &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
-        if !self.is_active() {
+        if !self.config.others.is_empty() && self.engine.fleet().has_lost_store() {
             return Err(PolicyError { mac, reason: "this coordinator has lost its store".to_owned() });
         }
         let decided = self.engine.boot().boot_decision_from(mac, smbios_uuid, from).await;
@@ -66,7 +65,7 @@ impl BootPolicy for Coordinator {
     }
 
     fn is_active(&self) -> bool {
-        self.config.others.is_empty() || !self.engine.fleet().has_lost_store()
+        self.engine.fleet().leads()
     }
 
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
@@ -110,14 +109,11 @@ impl SharedFile for Shared {
     }
 }
 
-/// Binds every boot service of this coordinator, which serve these tools layers; see [`BootServices::start`]. `takes_over`: another
-/// coordinator served until now.
+/// Binds the boot services of this coordinator, which serve these tools layers; see [`BootServices::start`].
 ///
 /// # Errors
 /// [`BootError`] saying which service and why.
-pub async fn start(
-    coordinator: Arc<Coordinator>, layers: Vec<Layer>, takes_over: bool,
-) -> Result<BootServices, BootError> {
+pub async fn start(coordinator: Arc<Coordinator>, layers: Vec<Layer>) -> Result<BootServices, BootError> {
     let config = coordinator.config.boot_services(vec![coordinator.pki.ca_pin().to_string()]);
-    BootServices::start(&Config { takes_over, ..config }, layers, coordinator).await
+    BootServices::start(&config, layers, coordinator).await
 }

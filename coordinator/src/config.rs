@@ -7,10 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use landfall_api::{DurationSpec, nearest};
 use landfall_boot::arch::Arch;
-use landfall_boot::config::hosts_of;
 use landfall_boot::http::script::{KernelArgsError, check_kernel_args};
 use landfall_boot::http::uki;
-use landfall_edge::forwarded::Forwarders;
 use landfall_store::PostgresOptions;
 use serde::{Deserialize, Serialize};
 
@@ -453,11 +451,6 @@ impl Config {
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.
     pub fn tls_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.advertise, self.tls.listen.port()))
-    }
-
-    /// The coordinators that take this one's place: while they stand by, they forward to this one.
-    pub fn forwarders(&self) -> Forwarders {
-        Forwarders::new(hosts_of(&self.others).map(str::to_owned))
     }
 
     /// `http://<advertise>:<port>`: what is not secret.

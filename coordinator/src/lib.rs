@@ -12,7 +12,6 @@ pub mod config;
 pub mod doctor;
 pub mod engine;
 pub mod finding;
-pub mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 #[allow(clippy::disallowed_methods, reason = "an edge: compares the clock with what it should be")]

@@ -1,8 +1,9 @@
 //! `landfall-coordinator`: flags and subcommands. What they do stands elsewhere.
 
+mod lead;
 mod logging;
+mod opening;
 mod run;
-mod standby;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -12,14 +12,14 @@ pub fn ready() {
     tell("READY=1");
 }
 
-/// It waits for the store, which the coordinator of this name has.
-pub fn standby(active: &str) {
-    tell(&format!("READY=1\nSTATUS=standby: {active} has the store"));
+/// It serves, and the coordinator at this URL leads.
+pub fn led_by(url: &str) {
+    tell(&format!("STATUS={url} leads"));
 }
 
-/// It has the store, and begins to serve.
-pub fn active() {
-    tell("STATUS=active");
+/// It leads.
+pub fn leads() {
+    tell("STATUS=it leads");
 }
 
 /// It drains.

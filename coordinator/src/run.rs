@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use landfall_boot::BootReload;
-use landfall_boot::config::hosts_of;
 use landfall_coordinator::config::{Config, ManifestsConfig};
 use landfall_coordinator::engine::{Engine, HttpSources, Settings};
 use landfall_coordinator::finding::Level;
@@ -14,26 +13,24 @@ use landfall_coordinator::operator::LocalListener;
 use landfall_coordinator::pki::{self, Pki};
 use landfall_coordinator::reload::{Plan, merged};
 use landfall_coordinator::state::Coordinator;
-use landfall_coordinator::{boot, doctor, manifest_dir, notify, operator, session, tls, tools_layer};
-use landfall_edge::forwarded::Forwarders;
+use landfall_coordinator::{boot, doctor, notify, operator, session, tls, tools_layer};
 use landfall_edge::metrics::metrics;
 use landfall_store::Ended;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::lead::{self, Duties};
 use crate::logging::Logs;
-use crate::standby::{self, Opened, Signals};
+use crate::opening::{self, Opened, Signals};
 
 /// After the signal, requests under way have so long to end.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Serves until SIGTERM or SIGINT, or until a service fails; waits before it for the coordinator that has the store. If another one
-/// takes the store, it starts anew, and waits for its turn again.
+/// Serves until SIGTERM or SIGINT, or until a service fails. If the store is not what it was, it starts anew.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let mut signals = Signals::new()?;
-    let Some(Opened { store, took_over, _held }) = standby::open(&config, &mut signals).await? else { return Ok(()) };
-    metrics().active.set(1);
+    let Some(Opened { store, shared, _held }) = opening::open(&config, &mut signals).await? else { return Ok(()) };
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
@@ -42,8 +39,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         pki::share(&config.data_dir, store.secrets()).await?;
     }
     let pki = Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?;
-    let forwarders = hosts_of(&config.others).map(str::to_owned).collect();
-    let pki = Arc::new(pki.behind(config.advertise, forwarders)?);
+    let pki = Arc::new(pki);
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);
@@ -54,18 +50,20 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let coordinator =
         Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
 
-    let boot = boot::start(coordinator.clone(), layers, took_over).await?;
+    let boot = boot::start(coordinator.clone(), layers).await?;
     let tls_config = tls::server_config(&pki)?;
     let bind = |listen| format!("cannot listen on {listen}; check whether another program uses the port");
-    let listener = tls::TlsListener::bind(config.tls.listen, tls_config, config.forwarders())
-        .await
-        .with_context(|| bind(config.tls.listen))?;
-    let metrics = match config.metrics.listen {
+    let listener =
+        tls::TlsListener::bind(config.tls.listen, tls_config).await.with_context(|| bind(config.tls.listen))?;
+    let counted = match config.metrics.listen {
         Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| bind(listen))?),
         None => None,
     };
     let local = LocalListener::bind(&config.api_socket()).await?;
     let (manifests, manifests_seen) = watch::channel(config.manifests.clone());
+    let duties = Duties { coordinator: coordinator.clone(), dhcp: boot.dhcp(), manifests: manifests_seen };
+    // Of a coordinator that has its store alone: a port that cannot be had is said before it is ready.
+    let dhcp = if shared.is_none() { Some(duties.dhcp.start(false).await?) } else { None };
     let mut live = Live { config: config.clone(), engine: engine.clone(), boot: boot.reload(), manifests, logs };
 
     let (stop, failed, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
@@ -87,27 +85,33 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         Ok(outcome?)
     }));
     tasks.spawn(ending("the API's socket", failed.clone(), async move { Ok(local.serve(api, drain).await?) }));
-    if let Some(listener) = metrics {
+    if let Some(listener) = counted {
         let (router, token) = (operator::metrics_router(coordinator.clone()), stop.clone());
-        let serve =
-            async move { Ok(landfall_boot::http::serve::serve(listener, router, Forwarders::default(), token).await?) };
+        let serve = async move { Ok(landfall_boot::http::serve::serve(listener, router, token).await?) };
         tasks.spawn(ending("the metrics' port", failed.clone(), serve));
     }
     if let Some(every) = notify::watchdog() {
         tasks.spawn(keep_alive(every, engine.clone(), stop.clone()));
     }
-    let (token, power) = (stop.clone(), engine.clone());
-    let drives = async move {
-        power.power().run(token).await;
-        Ok(())
-    };
-    tasks.spawn(ending("the BMCs' keeper", failed.clone(), drives));
-    let (token, pools) = (stop.clone(), engine.clone());
-    let looks = async move {
-        pools.pools().run(token).await;
-        Ok(())
-    };
-    tasks.spawn(ending("the pools' keeper", failed.clone(), looks));
+    let token = stop.clone();
+    match (shared, dhcp) {
+        (Some(options), _) => {
+            let (token, others) = (stop.clone(), engine.clone());
+            let follows = async move {
+                others.others().follow(token).await;
+                Ok(())
+            };
+            tasks.spawn(ending("what follows other coordinators", failed.clone(), follows));
+            let leads = lead::whenever(duties, options, stop.clone());
+            tasks.spawn(ending("what one coordinator does alone", failed.clone(), leads));
+        }
+        (None, Some(dhcp)) => {
+            metrics().active.set(1);
+            let performed = duties.perform_with(dhcp, token);
+            tasks.spawn(ending("BMCs, pools, DHCP or the directory of manifests", failed.clone(), performed));
+        }
+        (None, None) => {}
+    }
     let (token, sessions) = (stop.clone(), engine.clone());
     let doubts = async move {
         sessions.sessions().let_go_in_doubt(token).await;
@@ -120,8 +124,6 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         Ok(())
     };
     tasks.spawn(ending("the ticker", failed.clone(), ticks));
-    let scans = manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone());
-    tasks.spawn(ending("the directory of manifests", failed.clone(), scans.map(Ok)));
     tasks.close();
     notify::ready();
 
@@ -132,7 +134,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
             _ = signals.hangup.recv() => live.reload(path),
             ended = coordinator.store.documents().ended() => match ended {
                 // At once: what it says to agents no longer holds.
-                Ended::Taken => return Err(standby::begin_again()),
+                Ended::WentBack => return Err(opening::begin_again()),
                 Ended::Failed => break Err(anyhow::anyhow!("what writes the store has ended")),
             },
             () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),
@@ -142,7 +144,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     notify::stopping();
     stop.cancel();
     let drained = async {
-        // No session ends by itself, and until this process ends no other coordinator has the store.
+        // No session ends by itself, and its agent connects to another coordinator at once.
         coordinator.engine.sessions().let_go().await;
         tasks.wait().await;
     };

@@ -95,7 +95,7 @@ async fn dial(
         .map_err(ConnectError::Credentials)?;
     let connector = TlsConnector::from(Arc::new(config));
     let mut errors = Vec::new();
-    // Of one that died nothing listens; one that stands by forwards to the active one, as soon as there is one.
+    // Of one that died nothing listens.
     let mut left = target.places().count();
     for place in target.places() {
         left -= 1;

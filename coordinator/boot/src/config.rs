@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use landfall_api::DurationSpec;
-use landfall_edge::forwarded::Forwarders;
 use serde::{Deserialize, Serialize};
 
 use crate::dhcp::DhcpError;
@@ -39,26 +38,16 @@ pub struct Config {
 impl Config {
     /// The IPv4 addresses of the coordinators that take this one's place, where they are written as such.
     pub fn other_addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
-        hosts_of(&self.other_coordinator_urls).filter_map(|host| host.parse().ok())
-    }
-
-    /// The coordinators that take this one's place: while they stand by, they forward to this one.
-    pub fn forwarders(&self) -> Forwarders {
-        Forwarders::new(hosts_of(&self.other_coordinator_urls).map(str::to_owned))
+        self.other_coordinator_urls.iter().filter_map(|url| {
+            let (host, _port) = url.strip_prefix("https://")?.rsplit_once(':')?;
+            host.parse().ok()
+        })
     }
 
     /// The base URL of the plain HTTP port.
     pub fn http_url(&self) -> String {
         format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))
     }
-}
-
-/// The hosts of URLs `https://host:port`, each an address or a name.
-pub fn hosts_of(urls: &[String]) -> impl Iterator<Item = &str> {
-    urls.iter().filter_map(|url| {
-        let (host, _port) = url.strip_prefix("https://")?.rsplit_once(':')?;
-        Some(host.trim_matches(['[', ']']))
-    })
 }
 
 /// The plain HTTP port: boot scripts, boot image, OS images, metadata.

@@ -62,7 +62,9 @@
 //!     dhcp: DhcpConfig::default(),
 //!     tftp: TftpConfig::default(),
 //! };
-//! BootServices::start(&config, Vec::new(), Arc::new(OwnDisk)).await?.run(CancellationToken::new()).await
+//! let (services, cancel) = (BootServices::start(&config, Vec::new(), Arc::new(OwnDisk)).await?, CancellationToken::new());
+//! let dhcp = services.dhcp().start(false).await?;
+//! tokio::try_join!(services.run(cancel.clone()), dhcp.run(cancel)).map(drop)
 //! # }
 //! ```
 
@@ -81,7 +83,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use landfall_edge::forwarded::Forwarders;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -125,19 +126,33 @@ pub enum BootError {
 
 /// Every boot service, bound and checked: from here on nothing about the configuration can fail.
 pub struct BootServices {
+    dhcp: Dhcp,
+    tftp: Option<TftpService>,
+    listener: TcpListener,
+    http: Arc<BootHttp>,
+}
+
+/// The DHCP services, which answer what is broadcast: of several coordinators one runs them.
+#[derive(Clone)]
+pub struct Dhcp {
+    config: Config,
+    policy: Arc<dyn BootPolicy>,
+    neighbours: Neighbours,
+    discovery: Arc<AtomicBool>,
+}
+
+/// DHCP services that listen.
+pub struct DhcpServices {
+    neighbours: Neighbours,
     dhcp: Option<DhcpService>,
     dhcp_v6: Option<DhcpV6Service>,
     adverts: Option<RouterAdverts>,
-    tftp: Option<TftpService>,
-    listener: TcpListener,
-    forwarders: Forwarders,
-    http: Arc<BootHttp>,
 }
 
 /// What of running boot services a new configuration changes.
 pub struct BootReload {
     http: Arc<BootHttp>,
-    discovery: Option<Arc<AtomicBool>>,
+    discovery: Arc<AtomicBool>,
 }
 
 impl BootReload {
@@ -152,15 +167,91 @@ impl BootReload {
         let (kernel_args, arm64_kernel_args) = (boot.kernel_args.clone(), boot.arm64.kernel_args.clone());
         let agent = AgentBoot { kernel_args, arm64_kernel_args, ..AgentBoot::clone(&self.http.agent.load()) };
         self.http.agent.store(Arc::new(agent));
-        if let Some(answered) = &self.discovery {
-            answered.store(discovery, Ordering::Relaxed);
-        }
+        self.discovery.store(discovery, Ordering::Relaxed);
         Ok(())
     }
 }
 
+impl Dhcp {
+    /// Binds its ports, where it is configured. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes
+    /// 3 s; not if `takes_over`: another coordinator served this network until now, and may not know yet that it is no longer wanted.
+    ///
+    /// # Errors
+    /// [`BootError`]; nothing is left listening.
+    pub async fn start(&self, takes_over: bool) -> Result<DhcpServices, BootError> {
+        let config = Config { takes_over, ..self.config.clone() };
+        let whom = (self.policy.clone(), self.discovery.clone());
+        let (dhcp, dhcp_v6) = match config.advertise {
+            IpAddr::V4(own) => (DhcpService::start(&config, own, whom).await?, None),
+            IpAddr::V6(own) => (None, DhcpV6Service::start(&config, own, whom).await?),
+        };
+        if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
+            self.neighbours.learn(interface, leases);
+        }
+        if let Some(link) = dhcp_v6.as_ref().and_then(DhcpV6Service::link) {
+            self.neighbours.learn_link(link);
+        }
+        // If another server manages the network, it also manages IPv6.
+        let adverts = match (&dhcp, &config.dhcp.mode, &config.dhcp.interface) {
+            (Some(_), DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface, Advert::NoRouter)
+                .inspect_err(|error| {
+                    let says = "cannot answer router solicitations: iPXE waits 16 s";
+                    tracing::info!(service = "radv", interface, %error, says);
+                })
+                .ok(),
+            _ => None,
+        };
+        Ok(DhcpServices { neighbours: self.neighbours.clone(), dhcp, dhcp_v6, adverts })
+    }
+}
+
+impl DhcpServices {
+    /// Serves until cancelled. When one service fails the others are stopped too.
+    ///
+    /// # Errors
+    /// [`BootError`] of the service that failed first.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), BootError> {
+        let Self { neighbours, dhcp, dhcp_v6, adverts } = self;
+        let cancel = cancel.child_token();
+        let mut services: JoinSet<Result<(), BootError>> = JoinSet::new();
+        if let Some(dhcp) = dhcp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
+        }
+        if let Some(dhcp) = dhcp_v6 {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
+        }
+        if let Some(adverts) = adverts {
+            let cancel = cancel.clone();
+            services.spawn(async move {
+                adverts.run(cancel).await;
+                Ok(())
+            });
+        }
+        let outcome = all(services, &cancel).await;
+        // Where there is none to wait for.
+        cancel.cancelled().await;
+        neighbours.forget();
+        outcome
+    }
+}
+
+/// Waits for all of them. When one fails the others are stopped.
+async fn all(mut services: JoinSet<Result<(), BootError>>, cancel: &CancellationToken) -> Result<(), BootError> {
+    let mut outcome = Ok(());
+    while let Some(ended) = services.join_next().await {
+        // The first failure is the cause, later ones its consequence.
+        if let Err(error) = ended.unwrap_or_else(|e| Err(BootError::Panicked(e))) {
+            cancel.cancel();
+            outcome = outcome.and(Err(error));
+        }
+    }
+    outcome
+}
+
 impl BootServices {
-    /// Binds every port; `layers`: the tools layers to serve. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes 3 s.
+    /// Binds every port but those of [`Self::dhcp`]; `layers`: the tools layers to serve.
     ///
     /// # Errors
     /// [`BootError`] saying which service and why; nothing is left listening.
@@ -175,35 +266,17 @@ impl BootServices {
         } else {
             None
         };
-        let (dhcp, dhcp_v6) = match config.advertise {
-            IpAddr::V4(own) => (DhcpService::start(config, own, policy.clone()).await?, None),
-            IpAddr::V6(own) => (None, DhcpV6Service::start(config, own, policy.clone()).await?),
-        };
-        if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
-            neighbours.learn(interface, leases);
-        }
-        if let Some(link) = dhcp_v6.as_ref().and_then(DhcpV6Service::link) {
-            neighbours.learn_link(link);
-        }
+        let discovery = Arc::new(AtomicBool::new(config.dhcp.discovery));
+        let (config_of, neighbours_of) = (config.clone(), neighbours.clone());
+        let dhcp = Dhcp { config: config_of, policy: policy.clone(), neighbours: neighbours_of, discovery };
         let own_ipxe =
             OwnIpxe::new(tftp.as_ref().map(|_| config.advertise), config.boot.bootloaders.join(ARM64_LOADER).is_file());
-        // If another server manages the network, it also manages IPv6.
-        let adverts = match (&dhcp, &config.dhcp.mode, &config.dhcp.interface) {
-            (Some(_), DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface, Advert::NoRouter)
-                .inspect_err(|error| {
-                    let says = "cannot answer router solicitations: iPXE waits 16 s";
-                    tracing::info!(service = "radv", interface, %error, says);
-                })
-                .ok(),
-            _ => None,
-        };
         let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(AgentBoot::of(config)));
         let scripts = http::Scripts::default();
         let served = Layers::default();
         served.put(layers);
         let http = Arc::new(BootHttp { files, layers: served, agent, policy, neighbours, own_ipxe, scripts });
-        let forwarders = config.forwarders();
-        Ok(Self { dhcp, dhcp_v6, adverts, tftp, listener, forwarders, http })
+        Ok(Self { dhcp, tftp, listener, http })
     }
 
     /// The route of boot tokens, for the coordinator's TLS port; see [`http::token`].
@@ -213,8 +286,12 @@ impl BootServices {
 
     /// What can be changed while they run.
     pub fn reload(&self) -> BootReload {
-        let of_v6 = self.dhcp_v6.as_ref().map(DhcpV6Service::discovery);
-        BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery).or(of_v6) }
+        BootReload { http: self.http.clone(), discovery: self.dhcp.discovery.clone() }
+    }
+
+    /// The DHCP services, to be started beside these.
+    pub fn dhcp(&self) -> Dhcp {
+        self.dhcp.clone()
     }
 
     /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain is useless.
@@ -224,36 +301,13 @@ impl BootServices {
     pub async fn run(self, cancel: CancellationToken) -> Result<(), BootError> {
         let cancel = cancel.child_token();
         let mut services: JoinSet<Result<(), BootError>> = JoinSet::new();
-        if let Some(dhcp) = self.dhcp {
-            let cancel = cancel.clone();
-            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
-        }
-        if let Some(dhcp) = self.dhcp_v6 {
-            let cancel = cancel.clone();
-            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
-        }
-        if let Some(adverts) = self.adverts {
-            let cancel = cancel.clone();
-            services.spawn(async move {
-                adverts.run(cancel).await;
-                Ok(())
-            });
-        }
         if let Some(tftp) = self.tftp {
             let cancel = cancel.clone();
             services.spawn(async move { Ok(tftp.run(cancel).await?) });
         }
         let (listener, router, stop) = (self.listener, http::router(self.http), cancel.clone());
-        let http = http::serve::serve(listener, router, self.forwarders, stop);
+        let http = http::serve::serve(listener, router, stop);
         services.spawn(async move { http.await.map_err(BootError::Http) });
-        let mut outcome = Ok(());
-        while let Some(ended) = services.join_next().await {
-            // The first failure is the cause, later ones its consequence.
-            if let Err(error) = ended.unwrap_or_else(|e| Err(BootError::Panicked(e))) {
-                cancel.cancel();
-                outcome = outcome.and(Err(error));
-            }
-        }
-        outcome
+        all(services, &cancel).await
     }
 }

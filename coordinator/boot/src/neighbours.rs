@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use futures::TryStreamExt as _;
 use landfall_api::MacAddr;
-use landfall_edge::forwarded::Via;
 use landfall_edge::gate::count_hosts_of;
 use nix::ifaddrs::getifaddrs;
 use rtnetlink::packet_route::AddressFamily;
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The lookup; clones share what they know.
 #[derive(Debug, Clone)]
 pub struct Neighbours {
-    served: Arc<OnceLock<Served>>,
+    served: Arc<ArcSwapOption<Served>>,
     /// The link on which DHCPv6 gives out every address.
     link: Arc<OnceLock<Link>>,
     table: PathBuf,
@@ -66,12 +66,14 @@ impl Neighbours {
         Self { served: Arc::default(), link: Arc::default(), table }
     }
 
-    /// Makes the full DHCP server's leases known, and the interface that it serves. Only the first call counts: there is one
-    /// server.
+    /// Makes the full DHCP server's leases known, and the interface that it serves.
     pub fn learn(&self, interface: &str, leases: Leases) {
-        if self.served.set(Served { interface: interface.to_owned(), leases }).is_err() {
-            tracing::debug!(service = "boot", "leases are known already");
-        }
+        self.served.store(Some(Arc::new(Served { interface: interface.to_owned(), leases })));
+    }
+
+    /// The full DHCP server of this host has ended: others may give out addresses.
+    pub fn forget(&self) {
+        self.served.store(None);
     }
 
     /// Makes the link known whose addresses DHCPv6 gives out. Only the first call counts.
@@ -82,21 +84,12 @@ impl Neighbours {
         count_hosts_of(link.own);
     }
 
-    /// Who is behind the other end of a connection. Of one that a standby forwards, this host's own tables say nothing: the standby is
-    /// asked by the client, and may be elsewhere.
-    pub async fn behind(&self, peer: SocketAddr, via: Via) -> Behind {
-        match (peer.ip().to_canonical(), via) {
-            (IpAddr::V4(address), Via::Standby(Some(found))) => {
-                let device = link_of(address.into()).unwrap_or_default();
-                self.behind_v4(address, Some((found, device)))
-            }
-            (IpAddr::V6(address), Via::Standby(Some(found))) => self.behind_v6(address, Some(found)),
-            // From this host's own links, by a standby elsewhere: only a host that hides from this one has a reason to.
-            (address, Via::Standby(None)) if link_of(address).is_some() => Behind::Stray,
-            (_, Via::Standby(None)) => Behind::Unknown,
-            (IpAddr::V4(address), Via::Itself) => self.behind_v4(address, self.neighbour(address)),
-            (IpAddr::V6(address), Via::Itself) if address.is_loopback() || is_own(address) => Behind::Unknown,
-            (IpAddr::V6(address), Via::Itself) => {
+    /// Who is behind the other end of a connection.
+    pub async fn behind(&self, peer: SocketAddr) -> Behind {
+        match peer.ip().to_canonical() {
+            IpAddr::V4(address) => self.behind_v4(address),
+            IpAddr::V6(address) if address.is_loopback() || is_own(address) => Behind::Unknown,
+            IpAddr::V6(address) => {
                 let scope = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
                 let found = match tokio::time::timeout(LIMIT, in_kernel(address, scope)).await {
                     Ok(Ok(found)) => found,
@@ -122,20 +115,16 @@ impl Neighbours {
         }
     }
 
-    /// Without procfs, or behind a router, no host is a neighbour.
-    fn neighbour(&self, address: Ipv4Addr) -> Option<(MacAddr, String)> {
-        in_table(&std::fs::read_to_string(&self.table).ok()?, address)
-    }
-
-    /// `found`: the neighbour with that address, and the interface of this host on whose link it is.
-    fn behind_v4(&self, address: Ipv4Addr, found: Option<(MacAddr, String)>) -> Behind {
-        let served = self.served.get();
-        let leased = served.and_then(|served| served.leases.holder(address));
+    fn behind_v4(&self, address: Ipv4Addr) -> Behind {
+        // Without procfs, or behind a router, no host is a neighbour.
+        let found = std::fs::read_to_string(&self.table).ok().and_then(|table| in_table(&table, address));
+        let served = self.served.load();
+        let leased = served.as_ref().and_then(|served| served.leases.holder(address));
         match (found, leased) {
             (None, None) => Behind::Unknown,
             // Behind a relay.
             (None, Some(holder)) => Behind::Mac(holder),
-            (Some((mac, device)), None) if served.is_some_and(|served| served.interface == device) => {
+            (Some((mac, device)), None) if served.as_ref().is_some_and(|served| served.interface == device) => {
                 Behind::Unleased(mac)
             }
             // Also where another port has the lease: this one uses the address.
@@ -144,33 +133,12 @@ impl Neighbours {
     }
 
     /// The Ethernet address behind the other end of a connection, if it is on one of our links.
-    pub async fn mac(&self, peer: SocketAddr, via: Via) -> Option<MacAddr> {
-        match self.behind(peer, via).await {
+    pub async fn mac(&self, peer: SocketAddr) -> Option<MacAddr> {
+        match self.behind(peer).await {
             Behind::Unknown | Behind::Stray => None,
             Behind::Mac(mac) | Behind::Unleased(mac) => Some(mac),
         }
     }
-}
-
-/// The interface of this host on whose network an address is.
-fn link_of(address: IpAddr) -> Option<String> {
-    let is_of = |address: &[u8], own: &[u8], mask: &[u8]| {
-        address.iter().zip(own).zip(mask).all(|((address, own), mask)| address & mask == own & mask)
-    };
-    getifaddrs().ok()?.find_map(|one| {
-        let (own, mask) = (one.address?, one.netmask?);
-        let is_on_it = match address {
-            IpAddr::V4(address) => {
-                let (own, mask) = (own.as_sockaddr_in()?.ip(), mask.as_sockaddr_in()?.ip());
-                is_of(&address.octets(), &own.octets(), &mask.octets())
-            }
-            IpAddr::V6(address) => {
-                let (own, mask) = (own.as_sockaddr_in6()?.ip(), mask.as_sockaddr_in6()?.ip());
-                is_of(&address.octets(), &own.octets(), &mask.octets())
-            }
-        };
-        is_on_it.then_some(one.interface_name)
-    })
 }
 
 /// Whether this host itself has the address.
@@ -238,11 +206,8 @@ mod tests {
         let line = |last: u8, device: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:00:{last:02x} * {device}\n");
         std::fs::write(&table, format!("IP address\n{}{}{}", line(1, "br0"), line(2, "br0"), line(3, "br1"))).unwrap();
         let neighbours = Neighbours::with_table(table);
-        let of = |last| {
-            let address = Ipv4Addr::new(10, 77, 0, last);
-            neighbours.behind_v4(address, neighbours.neighbour(address))
-        };
-        let mac = |last| MacAddr([0x52, 0x54, 0, 0, 0, last]);
+        let (of, mac) =
+            (|last| neighbours.behind_v4(Ipv4Addr::new(10, 77, 0, last)), |last| MacAddr([0x52, 0x54, 0, 0, 0, last]));
         assert_eq!((of(1), of(9)), (Behind::Mac(mac(1)), Behind::Unknown), "no server of ours");
         let leased = |last| Ipv4Addr::new(10, 77, 0, last);
         neighbours.learn("br0", Leases::of([(leased(2), mac(7)), (leased(8), mac(8))]));
@@ -251,26 +216,6 @@ mod tests {
         assert_eq!(of(8), Behind::Mac(mac(8)), "behind a relay");
         assert_eq!(of(3), Behind::Mac(mac(3)), "another link is not ours");
         assert_eq!(of(9), Behind::Unknown, "behind a router");
-    }
-
-    #[tokio::test]
-    async fn a_standby_says_who_is_on_its_link() {
-        let directory = tempfile::tempdir().unwrap();
-        let table = directory.path().join("arp");
-        std::fs::write(&table, "IP address\n10.77.0.1 0x1 0x2 52:54:00:00:00:01 * br0\n").unwrap();
-        let (neighbours, mac) = (Neighbours::with_table(table), |last| MacAddr([0x52, 0x54, 0, 0, 0, last]));
-        // The one link that every host has.
-        neighbours.learn("lo", Leases::of([([10, 77, 0, 8].into(), mac(8))]));
-        let of = async |address: &str, found| {
-            neighbours.behind(SocketAddr::new(address.parse().unwrap(), 1), Via::Standby(found)).await
-        };
-        assert_eq!(of("10.77.0.1", None).await, Behind::Unknown, "this host's table is of other links");
-        assert_eq!(of("10.77.0.1", Some(mac(9))).await, Behind::Mac(mac(9)));
-        assert_eq!(of("127.0.0.7", Some(mac(7))).await, Behind::Unleased(mac(7)), "on the link that this host serves");
-        assert_eq!(of("10.77.0.8", Some(mac(8))).await, Behind::Mac(mac(8)));
-        assert_eq!(of("127.0.0.7", None).await, Behind::Stray, "it does not ask this host, whose link it is on");
-        assert_eq!(of("::1", None).await, Behind::Stray);
-        assert_eq!(of("10.77.0.8", None).await, Behind::Unknown, "a lease alone is no word of this client");
     }
 
     #[test]
@@ -300,9 +245,9 @@ mod tests {
         let neighbours = Neighbours::default();
         neighbours.learn_link(Link { own: "fd77::1".parse().unwrap(), prefix_length: 64 });
         let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 1);
-        assert_eq!(neighbours.behind(at("::1"), Via::Itself).await, Behind::Unknown);
+        assert_eq!(neighbours.behind(at("::1")).await, Behind::Unknown);
         assert_eq!(
-            neighbours.behind(at("2001:db8::9"), Via::Itself).await,
+            neighbours.behind(at("2001:db8::9")).await,
             Behind::Stray,
             "the kernel's table has no such neighbour"
         );

@@ -1,8 +1,6 @@
-//! What the coordinator's ports share: [`gate`] gives out places for connections and limits rates, [`forwarded`] knows whose a connection
-//! is that another coordinator forwards, [`names`] looks hosts up, [`metrics`] counts, [`text`] cuts what is logged. Boot services, the store and the coordinator
-//! use it.
+//! What the coordinator's ports share: [`gate`] gives out places for connections and limits rates, [`names`] looks hosts up, [`metrics`]
+//! counts, [`text`] cuts what is logged. Boot services, the store and the coordinator use it.
 
-pub mod forwarded;
 pub mod gate;
 pub mod metrics;
 pub mod names;

@@ -14,13 +14,14 @@ use crate::epoch::Epoch;
 use crate::lease::Lease;
 use crate::receipts::Found;
 use crate::session::Session;
-use crate::{derive, disks, fencing, life, reboot, restore, unknown};
+use crate::{derive, disks, elsewhere, fencing, life, reboot, restore, unknown};
 
 pub(crate) fn hello(step: &mut Step<'_>, hello: &Hello, address: &str, known: &[bool]) -> Result<(), Refusal> {
     speaks(step, hello)?;
     if step.state.machine.metadata.deletion_timestamp.is_some() {
         return Err(refuse_deleted(step, hello));
     }
+    elsewhere::refuse_second(step, hello)?;
     if let Some(older) = &step.state.session
         && let Some(from) = fencing::may_follow_from(older, hello, step.state.newest.as_deref(), step.limits)
         && step.now.steady < from
@@ -145,6 +146,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
         leased: status.session.as_ref().is_some_and(|holder| holder.leased),
         lease: status.session.as_ref().and_then(|holder| holder.lease),
         scanning: hello.scanning && !same_boot,
+        coordinator: step.state.coordinator.as_deref().map(str::to_owned),
     });
     derive::conditions(machine, workflow, now);
     step.stores_machine();

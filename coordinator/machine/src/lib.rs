@@ -10,6 +10,7 @@ mod deletion;
 pub mod derive;
 mod disks;
 mod effect;
+pub mod elsewhere;
 mod epoch;
 mod fencing;
 mod heard;

@@ -221,14 +221,7 @@ mod tests {
     /// Its newest session is of boot "a".
     fn machine() -> Machine {
         let mut status = landfall_api::MachineStatus::default();
-        let holder = SessionHolder {
-            boot_id: "a".into(),
-            disks: Vec::new(),
-            address: String::new(),
-            leased: false,
-            lease: None,
-            scanning: false,
-        };
+        let holder = SessionHolder { boot_id: "a".into(), ..SessionHolder::default() };
         (status.epoch, status.session) = (4, Some(holder));
         Machine {
             api_version: API_VERSION.into(),

@@ -49,6 +49,8 @@ pub struct Session {
     pub(crate) waits: bool,
     /// Its agent, or one before it in this process, knew what the store does not: the store is an old copy.
     pub(crate) behind: bool,
+    /// Another coordinator has it and hears its agent.
+    pub(crate) is_elsewhere: bool,
 }
 
 /// What a heartbeat asks for.
@@ -82,12 +84,13 @@ impl Session {
             settling: false,
             waits: false,
             behind: false,
+            is_elsewhere: false,
         }
     }
 
-    /// What a status says of the session that there was when the coordinator started. When it was last heard, and so when
-    /// its lease ends, is not known, so the worst is taken: heard just before the start.
-    pub(crate) fn remembered(status: &MachineStatus, limits: &Limits) -> Option<Self> {
+    /// What a status says of a session that was not this process's. When it was last heard, and so when its lease ends, is not known,
+    /// so the worst is taken: heard just before `since`.
+    pub(crate) fn remembered(status: &MachineStatus, limits: &Limits, since: Steady) -> Option<Self> {
         let holder = status.session.as_ref()?;
         // What was promised counts, whatever the configuration says now.
         let promised = holder.lease.map_or(limits.lease, |lease| lease.get().max(limits.lease));
@@ -100,17 +103,18 @@ impl Session {
             protocol: 0,
             receipts: status.receipts.clone(),
             connected: false,
-            heard: Steady::START,
+            heard: since,
             said: None,
-            lease: Lease::remembered(holder.leased, Steady::START.plus(wait)),
+            lease: Lease::remembered(holder.leased, since.plus(wait)),
             silent: true,
-            noted: Steady::START,
+            noted: since,
             peak_rss_bytes: 0,
             held: false,
             scanning: false,
             settling: false,
             waits: false,
             behind: false,
+            is_elsewhere: false,
         })
     }
 
@@ -122,6 +126,16 @@ impl Session {
     /// The protocol revision its agent speaks; 0 where that is not known.
     pub const fn protocol(&self) -> u32 {
         self.protocol
+    }
+
+    /// Whether another coordinator has it, and hears its agent.
+    pub const fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// Whether its conditions say that it is silent.
+    pub const fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Whether its stream is up.
@@ -312,17 +326,17 @@ mod tests {
     fn a_remembered_session_is_waited_for_from_the_start() {
         let remembered_for = |leased, lease: Option<u64>| {
             let mut status = landfall_api::MachineStatus::default();
-            assert!(Session::remembered(&status, &LIMITS).is_none());
+            assert!(Session::remembered(&status, &LIMITS, Steady::START).is_none());
             let holder = SessionHolder {
                 boot_id: "a".into(),
                 disks: Vec::new(),
                 address: String::new(),
                 leased,
                 lease: lease.map(landfall_api::DurationSpec::from_secs),
-                scanning: false,
+                ..SessionHolder::default()
             };
             status.session = Some(holder);
-            Session::remembered(&status, &LIMITS).unwrap()
+            Session::remembered(&status, &LIMITS, Steady::START).unwrap()
         };
         let remembered = |leased| remembered_for(leased, None);
         // The configuration was another when it was promised; the longer one counts.

@@ -1,5 +1,7 @@
 //! One machine: its document, its workflow, its session.
 
+use std::sync::Arc;
+
 use landfall_api::{Machine, Shared, Workflow};
 
 use crate::{effect::Which, session::Session};
@@ -15,6 +17,8 @@ pub struct MachineState {
     pub older: Option<Shared<Workflow>>,
     /// The newest session; lives in this process alone.
     pub session: Option<Session>,
+    /// The URL of the coordinator that makes the step, where several have one database.
+    pub coordinator: Option<Arc<str>>,
 }
 
 impl MachineState {

@@ -5,17 +5,17 @@ use crate::context::Step;
 use crate::effect::{Effect, Refusal, Which};
 use crate::input::Input;
 use crate::limits::Limits;
-use crate::session::Session;
 use crate::state::MachineState;
 use crate::time::Now;
-use crate::{advance, connect, deletion, disks, heard, hello, persons, restore, run, tick};
+use crate::{advance, connect, deletion, disks, elsewhere, heard, hello, persons, restore, run, tick};
 
 /// Applies one input.
 ///
 /// It may be made again with the same session and newer documents where a compare-and-swap lost: it keeps nothing.
 pub fn step(limits: &Limits, state: MachineState, input: Input, now: Now) -> (MachineState, Vec<Effect>) {
     let mut step = Step::new(limits, state, now);
-    remember(&mut step);
+    let (session, own) = (step.state.session.take(), step.state.coordinator.clone());
+    step.state.session = elsewhere::known(&step.state.machine, session, own.as_deref(), limits, now);
     advance::catches_up(&mut step);
     if let Err(refusal) = take(&mut step, input) {
         step.effects.push(Effect::Refuse(refusal));
@@ -108,19 +108,14 @@ fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
             }
             Ok(())
         }
+        Input::TakeOver => {
+            elsewhere::take_over(step);
+            Ok(())
+        }
         Input::Started => {
             started(step);
             Ok(())
         }
-    }
-}
-
-/// After a restart only the status knows of the session.
-fn remember(step: &mut Step<'_>) {
-    if step.state.session.is_none()
-        && let Some(status) = &step.state.machine.status
-    {
-        step.state.session = Session::remembered(status, step.limits);
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     let read = |name: &str| pem(&config.data_dir.join(name));
     let mut findings = Vec::new();
     let ca = config.data_dir.join("pki/ca.pem");
-    if ca.exists() || (running.pid.is_some() && !running.is_standby) {
+    if ca.exists() || running.pid.is_some() {
         findings.push(authority(now, read("pki/ca.pem").as_ref().and_then(ends)));
     } else {
         let from = if config.store.url.is_some() { "or takes over the store's" } else { "" };
@@ -37,7 +37,7 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
         let hint = "restart the coordinator; it renews the certificate if admin.key is beside it";
         findings.push(judge("operator's certificate", now, ends(&admin), hint));
     }
-    if running.pid.is_some() && !running.is_standby {
+    if running.pid.is_some() {
         let port = config.tls.listen.port();
         let at = if config.tls.listen.ip().is_unspecified() { config.advertise } else { config.tls.listen.ip() };
         let hint = "restart the coordinator; it issues a new one";

@@ -67,7 +67,7 @@ fn judge(key: &str, protocol: Protocol, at: SocketAddr, tried: io::Result<()>, r
     const CHECK: &str = "port";
     let what = format!("{} {at} ({key})", protocol.name());
     match tried {
-        Ok(()) if running.pid.is_some() && !running.is_standby => {
+        Ok(()) if running.pid.is_some() && !(running.is_led && key.starts_with("dhcp")) => {
             let hint = "its configuration has changed since it started: restart it";
             Finding::warn(CHECK, format!("{what} is free, although a coordinator runs"), hint)
         }

@@ -5,10 +5,13 @@ use std::{collections::HashSet, fs, os::unix::net::UnixStream, path::Path, time:
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use crate::{config::Config, finding::Finding, operator::STANDBY};
+use crate::{config::Config, finding::Finding};
 
 /// For its answer.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Its metrics are some 100 kB.
+const MOST: u64 = 4 << 20;
 
 /// A coordinator that answers on the API's socket, if one does.
 pub(super) struct Running {
@@ -18,8 +21,8 @@ pub(super) struct Running {
     sockets: HashSet<u64>,
     /// Only its own user and root may ask.
     hidden: bool,
-    /// It waits for the store, which another has: it forwards to that one, and has no certificate of its own.
-    pub(super) is_standby: bool,
+    /// Another coordinator leads: that one answers what is broadcast.
+    pub(super) is_led: bool,
 }
 
 impl Running {
@@ -28,15 +31,15 @@ impl Running {
         let hidden = stream.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
         let pid =
             stream.as_ref().ok().and_then(|stream| getsockopt(stream, PeerCredentials).ok()).map(|peer| peer.pid());
-        let is_standby = stream.is_ok_and(|stream| waits(stream).unwrap_or_default());
+        let is_led = stream.is_ok_and(|stream| is_led(stream).unwrap_or_default());
         let sockets = pid.map(|pid| sockets_of(Path::new(&format!("/proc/{pid}/fd")))).unwrap_or_default();
-        Self { pid, sockets, hidden, is_standby }
+        Self { pid, sockets, hidden, is_led }
     }
 
     pub(super) fn finding(&self) -> Finding {
         match self.pid {
-            Some(pid) if self.is_standby => {
-                Finding::ok("coordinator", format!("it runs as a standby, process {pid}: another one has the store"))
+            Some(pid) if self.is_led => {
+                Finding::ok("coordinator", format!("it runs, process {pid}; another one leads"))
             }
             Some(pid) => Finding::ok("coordinator", format!("it runs, process {pid}")),
             None if self.hidden => {
@@ -53,14 +56,13 @@ impl Running {
     }
 }
 
-/// Whether a standby answers.
-fn waits(mut stream: UnixStream) -> io::Result<bool> {
+/// Whether the one that answers does not lead.
+fn is_led(mut stream: UnixStream) -> io::Result<bool> {
     stream.set_read_timeout(Some(LIMIT))?;
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
-    // Some kB: one line for each check.
-    stream.take(64 << 10).read_to_string(&mut answer)?;
-    Ok(answer.contains(&format!("\"check\":\"{STANDBY}\"")))
+    stream.take(MOST).read_to_string(&mut answer)?;
+    Ok(answer.contains("\nlandfall_active 0\n"))
 }
 
 /// Empty where the process is another user's.

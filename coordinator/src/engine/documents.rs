@@ -278,10 +278,11 @@ impl Documents {
 
     /// Its maintenance may just have ended, with an agent there that waits.
     async fn goes_on(&self, live: &mut Live, machine: &Machine) -> Result<(), Problem> {
-        if machine.spec.maintenance {
+        if !live.is_connected() {
             return Ok(());
         }
-        if !live.is_connected() {
+        self.steps.accept_change(live, &machine.metadata.name).await?;
+        if machine.spec.maintenance {
             return Ok(());
         }
         let looked = self.steps.drive(live, &machine.metadata.name, Input::LookAgain).await;

@@ -8,7 +8,7 @@
 //! Its parts, from what the others use to what uses the others; each has its own state, and none uses one that comes later:
 //! [`Fleet`] (documents, index, locks, time), the vault and the tokens, [`Telemetry`], alarms, identities, accounts of BMCs, assignments,
 //! removals, the steps (one machine's step made real), [`Sessions`], [`Requests`], [`Inspections`], [`Documents`], [`Certificates`],
-//! [`Enrolments`], [`Boot`], [`Power`], [`Pools`] and [`Upkeep`].
+//! [`Enrolments`], [`Boot`], [`Power`], [`Pools`], [`Upkeep`] and [`Others`].
 
 mod alarms;
 mod assignments;
@@ -21,6 +21,7 @@ mod fleet;
 mod identities;
 mod inspections;
 mod logins;
+mod others;
 mod pools;
 mod power;
 mod removals;
@@ -38,6 +39,7 @@ mod upkeep;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use landfall_api::{ErrorCode, Problem};
 use landfall_machine::Horizon;
 use landfall_store::Store;
@@ -46,8 +48,9 @@ pub use boot::Boot;
 pub use certificates::{CertificateAuthority, Certificates, IssuedCertificate};
 pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
-pub use fleet::{Clock, Fleet, Settings, Timepiece};
+pub use fleet::{Clock, Fleet, Settings, Timepiece, Unconfirmed};
 pub use inspections::Inspections;
+pub use others::Others;
 pub use pools::Pools;
 pub use power::{OpenConsole, Power};
 pub use requests::{Clearing, Requests};
@@ -83,6 +86,7 @@ pub struct Engine {
     power: Arc<Power>,
     pools: Arc<Pools>,
     upkeep: Arc<Upkeep>,
+    others: Arc<Others>,
 }
 
 impl Engine {
@@ -94,7 +98,9 @@ impl Engine {
         store: Store, settings: Settings, clock: Clock, authority: Arc<dyn CertificateAuthority>,
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
-        store.audit().reveal().await?;
+        if settings.own.is_none() {
+            store.audit().reveal(Timestamp::MAX).await?;
+        }
         let (machines, workflows) = (store.machines().await?, store.workflows().await?);
         let mut index = Index::new(settings.parallel_installs.max(1));
         machines.iter().for_each(|machine| index.put_machine(machine));
@@ -137,6 +143,15 @@ impl Engine {
         let inspections = Arc::new(Inspections::new(fleet.clone()));
         let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone(), logins));
         let pools = Arc::new(Pools::new(fleet.clone(), requests.clone(), &machines));
+        let upkeep = Arc::new(Upkeep::new(
+            fleet.clone(),
+            steps.clone(),
+            telemetry.clone(),
+            removals.clone(),
+            requests.clone(),
+            enrolments.clone(),
+        ));
+        let others = Arc::new(Others::new(fleet.clone(), steps.clone(), telemetry.clone(), upkeep.clone()));
         let engine = Self {
             sessions: Arc::new(Sessions::new(
                 fleet.clone(),
@@ -149,24 +164,18 @@ impl Engine {
             )),
             documents: Arc::new(Documents::new(
                 fleet.clone(),
-                steps.clone(),
+                steps,
                 identities,
                 requests.clone(),
-                removals.clone(),
+                removals,
                 vault,
                 sources,
             )),
             boot: Arc::new(Boot::new(fleet.clone(), tokens)),
             power,
             pools,
-            upkeep: Arc::new(Upkeep::new(
-                fleet.clone(),
-                steps,
-                telemetry.clone(),
-                removals,
-                requests.clone(),
-                enrolments.clone(),
-            )),
+            upkeep,
+            others,
             fleet,
             telemetry,
             requests,
@@ -174,8 +183,28 @@ impl Engine {
             certificates,
             enrolments,
         };
-        engine.upkeep.begin(&machines, workflows).await?;
+        engine.upkeep.begin(&machines, workflows, |machine| engine.fleet.has(machine)).await?;
         Ok(engine)
+    }
+
+    /// Of several coordinators, this one does what one alone does from now on, as long as `unconfirmed` says so; and time passes here for
+    /// the machines that none has.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub async fn begin_to_lead(&self, unconfirmed: Unconfirmed) -> Result<(), Problem> {
+        self.fleet.set_lead(Some(unconfirmed));
+        let store = self.fleet.store();
+        let (machines, workflows) = (store.machines().await?, store.workflows().await?);
+        self.pools.claim_all(&machines);
+        self.upkeep
+            .begin(&machines, workflows, |machine| self.fleet.has(machine) && !self.fleet.has_session(machine))
+            .await
+    }
+
+    /// It does that no more.
+    pub fn cease_to_lead(&self) {
+        self.fleet.set_lead(None);
     }
 
     /// Goes by other settings from now on. What was already promised (a lease, a deadline) stands.
@@ -236,6 +265,11 @@ impl Engine {
     /// Pools of machines.
     pub fn pools(&self) -> &Pools {
         &self.pools
+    }
+
+    /// What other coordinators store.
+    pub fn others(&self) -> &Others {
+        &self.others
     }
 
     /// What time changes.

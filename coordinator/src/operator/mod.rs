@@ -12,6 +12,7 @@ mod changes;
 mod console;
 mod cross_site;
 mod documents;
+mod elsewhere;
 mod follow;
 mod guard;
 mod history;
@@ -22,7 +23,6 @@ mod precondition;
 mod problem;
 mod routes;
 mod runs;
-mod standby;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unix;
@@ -38,7 +38,6 @@ use crate::state::Coordinator;
 pub use guard::{Access, RouteInfo};
 pub use ops::metrics_router;
 pub use routes::routes;
-pub use standby::{STANDBY, standby_router};
 pub use unix::{BindError, LocalListener};
 
 /// The operators' routes. The listener that serves them must put a [`Peer`](crate::tls::Peer) into every request's
@@ -48,10 +47,15 @@ pub fn router(coordinator: Arc<Coordinator>) -> Router {
     for route in routes::table() {
         let gate = guard::Gate::new(coordinator.clone(), &route.info);
         let check = from_fn_with_state(gate, guard::check);
+        let passage = elsewhere::Passage { coordinator: coordinator.clone(), answers: route.answers };
+        let handler = match route.answers {
+            elsewhere::Answers::Any => route.handler,
+            _ => route.handler.route_layer(from_fn_with_state(passage, elsewhere::pass_on)),
+        };
         // Of this row's handler only: axum merges rows of one path.
         let guarded = match route.info.method {
-            Some(_) => route.handler.route_layer(check),
-            None => route.handler.layer(check),
+            Some(_) => handler.route_layer(check),
+            None => handler.layer(check),
         };
         router = router.route(&route.info.path, guarded);
     }

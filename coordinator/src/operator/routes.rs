@@ -8,6 +8,7 @@ use axum::http::Method;
 use axum::routing::{MethodRouter, any, delete, get, post};
 use landfall_api::{API_PATH, Kind, Role};
 
+use super::elsewhere::Answers;
 use super::guard::{Access, RouteInfo};
 use super::{access, backup, changes, console, documents, follow, history, meta, ops, runs};
 use crate::state::Coordinator;
@@ -15,6 +16,8 @@ use crate::state::Coordinator;
 /// A row of the table.
 pub(super) struct Route {
     pub(super) info: RouteInfo,
+    /// Which of several coordinators.
+    pub(super) answers: Answers,
     pub(super) handler: MethodRouter<Arc<Coordinator>, Infallible>,
 }
 
@@ -25,7 +28,14 @@ impl<T, H: Handler<T, Arc<Coordinator>>> Serves<T> for H {}
 fn row(
     method: Option<Method>, path: String, access: Access, about: &str, handler: MethodRouter<Arc<Coordinator>>,
 ) -> Route {
-    Route { info: RouteInfo { method, path, access, about: about.to_owned(), reads: false }, handler }
+    let info = RouteInfo { method, path, access, about: about.to_owned(), reads: false };
+    Route { info, answers: Answers::Any, handler }
+}
+
+impl Route {
+    fn answered_by(self, answers: Answers) -> Self {
+        Self { answers, ..self }
+    }
 }
 
 /// A path below the API's.
@@ -60,12 +70,14 @@ fn on_delete<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serv
 /// Every route. One is added by adding a row here.
 pub(super) fn table() -> Vec<Route> {
     use Access::{Anyone, Least};
+    use Answers::{Leading, WithAgent};
     use Role::{Admin, Operator, Viewer};
     let mut table = vec![
         on_get("/healthz".into(), Anyone, "Whether the coordinator can answer", ops::healthz),
         on_get("/readyz".into(), Anyone, "Whether the coordinator can work, check by check", ops::readyz),
         on_get("/metrics".into(), Least(Viewer), "Metrics in Prometheus' text format", ops::counted),
-        on_get(api("/manifests"), Least(Viewer), "The result of the last scan of the manifests", ops::manifests),
+        on_get(api("/manifests"), Least(Viewer), "The result of the last scan of the manifests", ops::manifests)
+            .answered_by(Leading),
         on_get("/openapi.json".into(), Least(Viewer), "The OpenAPI document", meta::openapi),
         on_get("/schemas/{kind}".into(), Least(Viewer), "JSON Schema of a kind", meta::schema),
         // What a kind asks for beyond this is checked once the body is read: see `documents::role_for`.
@@ -77,9 +89,12 @@ pub(super) fn table() -> Vec<Route> {
         on_question("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
         on_post("/machines/{name}/inspect", Operator, "Look at a machine again, and report its facts", runs::inspect),
-        on_post("/machines/{name}/power", Operator, "Read a machine's power, or change it", runs::power),
-        on_post("/machines/{name}/console", Operator, "Open a machine's serial console", console::open),
-        on_part("/machines/{name}/console/input", Operator, "Type at an open console", console::input),
+        on_post("/machines/{name}/power", Operator, "Read a machine's power, or change it", runs::power)
+            .answered_by(Leading),
+        on_post("/machines/{name}/console", Operator, "Open a machine's serial console", console::open)
+            .answered_by(Leading),
+        on_part("/machines/{name}/console/input", Operator, "Type at an open console", console::input)
+            .answered_by(Leading),
         on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
         on_post("/machines/{name}/release", Operator, "Take a machine out of its pool", runs::release),
         on_post("/machines/{name}/confirm", Operator, "Clear a machine's identity alarm", runs::confirm_identity),
@@ -93,7 +108,8 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/workflows/{name}/confirm", Operator, "Let a held workflow begin", runs::confirm),
         on_post("/workflows/{name}/retry", Operator, "Retry a workflow from its failed action", runs::retry),
         on_get(api("/workflows/{name}/events"), Least(Viewer), "What happened in a workflow", history::of_workflow),
-        on_get(api("/workflows/{name}/logs"), Least(Viewer), "Log lines of a workflow", follow::logs),
+        on_get(api("/workflows/{name}/logs"), Least(Viewer), "Log lines of a workflow", follow::logs)
+            .answered_by(WithAgent),
         on_get(api("/sightings"), Least(Viewer), "Ports that netbooted and were not served", ops::sightings),
         on_get("/backup".into(), Least(Admin), "All data of the coordinator, in one file", backup::backup),
         on_get(api("/audit"), Least(Admin), "The audit log", access::audit),

@@ -35,16 +35,13 @@ impl Template {
         let names = Ia5String::try_from(role_uri).map(SanType::URI).into_iter().collect();
         Self { common_name: name.to_owned(), names, usage: ExtendedKeyUsagePurpose::ClientAuth }
     }
-    /// The server, by its fixed logical name, the address machines reach it at, and the hosts that forward to it.
-    pub(super) fn server(advertise: IpAddr, forwarders: &[String]) -> Result<Self, PkiError> {
-        let mut names = vec![SanType::DnsName(Ia5String::try_from(SERVER_NAME)?), SanType::IpAddress(advertise)];
-        for host in forwarders {
-            names.push(match host.parse() {
-                Ok(address) => SanType::IpAddress(address),
-                Err(_) => SanType::DnsName(Ia5String::try_from(host.as_str())?),
-            });
-        }
-        Ok(Self { common_name: SERVER_NAME.to_owned(), names, usage: ExtendedKeyUsagePurpose::ServerAuth })
+    /// The server, by its fixed logical name and the address machines reach it at.
+    pub(super) fn server(advertise: IpAddr) -> Result<Self, PkiError> {
+        Ok(Self {
+            common_name: SERVER_NAME.to_owned(),
+            names: vec![SanType::DnsName(Ia5String::try_from(SERVER_NAME)?), SanType::IpAddress(advertise)],
+            usage: ExtendedKeyUsagePurpose::ServerAuth,
+        })
     }
 }
 

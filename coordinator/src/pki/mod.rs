@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use landfall_api::Pin;
+use landfall_api::{Pin, Role};
+use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
 use uuid::Uuid;
 
@@ -29,6 +30,9 @@ pub use operator::{ca_pin, issue_operator};
 pub use role::peer_of;
 pub use server::ServerCertificates;
 pub use shared::share;
+
+/// How long a coordinator asks in an operator's name with one certificate.
+const STAND_IN: Duration = Duration::from_secs(3600);
 
 /// The certificate authority.
 #[derive(Debug)]
@@ -53,24 +57,16 @@ pub struct IssuedCertificate {
 
 impl Pki {
     /// Opens the CA in `<data_dir>/pki/`, making it at the first start, and with it the first operator's certificate in
-    /// `<data_dir>/admin/`. `advertise` goes into the server certificate beside the fixed logical name, and so do hosts that forward to
-    /// this coordinator ([`Pki::behind`]); `certificate_ttl` is how long machines' certificates last.
+    /// `<data_dir>/admin/`. `advertise` goes into the server certificate beside the fixed logical name;
+    /// `certificate_ttl` is how long machines' certificates last.
     ///
     /// # Errors
     /// [`PkiError`] naming the file: unreadable, damaged, half missing, or readable by others.
     pub fn open(data_dir: &Path, advertise: IpAddr, certificate_ttl: Duration) -> Result<Self, PkiError> {
         let ca = Arc::new(ca::Ca::open(data_dir)?);
         admin::ensure(data_dir, &ca)?;
-        let server = Arc::new(ServerCertificates::new(ca.clone(), advertise, Vec::new())?);
+        let server = Arc::new(ServerCertificates::new(ca.clone(), advertise)?);
         Ok(Self { ca, server, certificate_ttl })
-    }
-    /// The same for a server that is also reached by these hosts, each an address or a name.
-    ///
-    /// # Errors
-    /// As [`Pki::open`].
-    pub fn behind(self, advertise: IpAddr, forwarders: Vec<String>) -> Result<Self, PkiError> {
-        let server = Arc::new(ServerCertificates::new(self.ca.clone(), advertise, forwarders)?);
-        Ok(Self { server, ..self })
     }
     /// SHA-256 over the CA's SubjectPublicKeyInfo: what `landfall.ca=` on the kernel command line says.
     pub fn ca_pin(&self) -> Pin {
@@ -91,6 +87,16 @@ impl Pki {
     /// [`PkiError::Request`].
     pub fn key_fingerprint(&self, csr_der: &[u8]) -> Result<String, PkiError> {
         Ok(issue::fingerprint(&issue::public_key(csr_der)?))
+    }
+    /// A key and a certificate, PEM, with which this coordinator asks another one in the name of an operator that it has admitted. They
+    /// last for an hour: one connection is begun with them.
+    ///
+    /// # Errors
+    /// [`PkiError`]: the name cannot stand in a certificate.
+    pub fn stand_in(&self, name: &str, role: Role) -> Result<String, PkiError> {
+        let (key, uri) = (KeyPair::generate()?, role::stand_in_uri(name, role)?);
+        let issued = self.ca.issue(&key, issue::Template::client(name, uri), SystemTime::now(), STAND_IN)?;
+        Ok(format!("{}{}", issued.pem, key.serialize_pem()))
     }
     /// Issues a machine's certificate. Only the public key is taken from the request; the names in it are ignored.
     ///

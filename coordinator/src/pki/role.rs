@@ -1,5 +1,6 @@
 //! Roles in certificates: one URI, `landfall://machine/<uid>/<name>` or `landfall://operator/<name>/<role>`. An operator's
-//! without a role, as the first release made them, is an admin's.
+//! without a role, as the first release made them, is an admin's. `landfall://stand-in/<name>/<role>` is of a coordinator that asks another
+//! one in an operator's name.
 
 use jiff::Timestamp;
 use landfall_api::Role;
@@ -12,6 +13,8 @@ use crate::tls::{MachineCert, OperatorCert, Peer};
 
 const MACHINE: &str = "landfall://machine/";
 const OPERATOR: &str = "landfall://operator/";
+/// A coordinator that asks another one in an operator's name.
+const STAND_IN: &str = "landfall://stand-in/";
 
 /// A certificate of our own CA without a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +38,10 @@ pub(super) fn operator_uri(name: &str, role: Role) -> Result<String, PkiError> {
     Ok(format!("{OPERATOR}{}/{role}", checked(name)?))
 }
 
+pub(super) fn stand_in_uri(name: &str, role: Role) -> Result<String, PkiError> {
+    Ok(format!("{STAND_IN}{}/{role}", checked(name)?))
+}
+
 /// Who a certificate names. The certificate must already be verified against the CA.
 ///
 /// # Errors `RoleError` if it has no name, or more than one.
@@ -49,13 +56,14 @@ pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
         return Err(RoleError("does not carry exactly one role"));
     };
     let (begins, not_after) = dates(&parsed)?;
-    if let Some(rest) = uri.strip_prefix(OPERATOR) {
+    let operator = uri.strip_prefix(OPERATOR).map(|rest| (rest, false));
+    if let Some((rest, stands_in)) = operator.or_else(|| Some((uri.strip_prefix(STAND_IN)?, true))) {
         let (name, role) = match rest.split_once('/') {
             None => (rest, Role::Admin),
             Some((name, role)) => (name, role.parse().map_err(|_| RoleError("carries an unknown role"))?),
         };
         let made = begins.checked_add(issue::EARLY).map_err(|_| RoleError("has impossible dates"))?;
-        return Ok(Peer::Operator(OperatorCert { name: name.to_owned(), role, made, not_after }));
+        return Ok(Peer::Operator(OperatorCert { name: name.to_owned(), role, made, not_after, stands_in }));
     }
     let machine = uri.strip_prefix(MACHINE).and_then(|rest| rest.split_once('/'));
     let (uid, name) = machine.ok_or(RoleError("carries an unknown role"))?;

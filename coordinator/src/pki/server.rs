@@ -20,7 +20,6 @@ const LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
 pub struct ServerCertificates {
     ca: Arc<Ca>,
     advertise: IpAddr,
-    forwarders: Vec<String>,
     present: RwLock<Present>,
 }
 
@@ -31,9 +30,9 @@ struct Present {
 }
 
 impl ServerCertificates {
-    pub(super) fn new(ca: Arc<Ca>, advertise: IpAddr, forwarders: Vec<String>) -> Result<Self, PkiError> {
-        let present = RwLock::new(issue(&ca, advertise, &forwarders, SystemTime::now())?);
-        Ok(Self { ca, advertise, forwarders, present })
+    pub(super) fn new(ca: Arc<Ca>, advertise: IpAddr) -> Result<Self, PkiError> {
+        let present = RwLock::new(issue(&ca, advertise, SystemTime::now())?);
+        Ok(Self { ca, advertise, present })
     }
     /// The CA's certificate, which clients' certificates are checked against.
     pub fn ca(&self) -> &CertificateDer<'static> {
@@ -48,7 +47,7 @@ impl ServerCertificates {
         }
         let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
         if now >= present.renew_at {
-            match issue(&self.ca, self.advertise, &self.forwarders, now) {
+            match issue(&self.ca, self.advertise, now) {
                 Ok(renewed) => *present = renewed,
                 // Half of its life is left: worth a word, not an outage.
                 Err(error) => tracing::error!(%error, "cannot renew the server's certificate"),
@@ -64,9 +63,9 @@ impl ResolvesServerCert for ServerCertificates {
     }
 }
 
-fn issue(ca: &Ca, advertise: IpAddr, forwarders: &[String], now: SystemTime) -> Result<Present, PkiError> {
+fn issue(ca: &Ca, advertise: IpAddr, now: SystemTime) -> Result<Present, PkiError> {
     let key = KeyPair::generate()?;
-    let issued = ca.issue(&key, issue::Template::server(advertise, forwarders)?, now, LIFE)?;
+    let issued = ca.issue(&key, issue::Template::server(advertise)?, now, LIFE)?;
     let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&private)?;
     // The CA's own certificate goes along: agents know only the digest of its key.
@@ -82,7 +81,7 @@ mod tests {
     fn the_server_certificate_is_renewed_while_the_process_runs() {
         let dir = tempfile::tempdir().unwrap();
         let ca = Arc::new(Ca::open(dir.path()).unwrap());
-        let server = ServerCertificates::new(ca, IpAddr::from([127, 0, 0, 1]), Vec::new()).unwrap();
+        let server = ServerCertificates::new(ca, IpAddr::from([127, 0, 0, 1])).unwrap();
         let now = SystemTime::now();
         let leaf = |at: SystemTime| server.at(at).cert[0].clone();
         let first = leaf(now);

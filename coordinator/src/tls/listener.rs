@@ -3,7 +3,7 @@
 //! | bound | of whom | number |
 //! |---|---|---|
 //! | connections without a certificate, and handshakes | all | [`ANONYMOUS`] |
-//! | | one address, also through a standby (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
+//! | | one address (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
 //! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
 //! | | one operator | [`MEMBERS_EACH`] |
 //! | | one machine | [`MACHINE_EACH`] |
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -32,7 +33,6 @@ use uuid::Uuid;
 
 use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
-use landfall_edge::forwarded::{Forwarders, Via, keep_alive};
 use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
@@ -99,7 +99,6 @@ pub struct TlsListener {
 #[derive(Clone)]
 struct Door {
     acceptor: TlsAcceptor,
-    forwarders: Forwarders,
     anonymous: Gate<IpAddr>,
     members: Gate<Member>,
 }
@@ -107,11 +106,11 @@ struct Door {
 type Stream = TlsStream<Watched<TcpStream>>;
 
 impl TlsListener {
-    /// Binds the port; [`TlsListener::serve`] accepts. `forwarders` may say that a connection is of another client.
+    /// Binds the port; [`TlsListener::serve`] accepts.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub async fn bind(address: SocketAddr, config: Arc<ServerConfig>, forwarders: Forwarders) -> io::Result<Self> {
+    pub async fn bind(address: SocketAddr, config: Arc<ServerConfig>) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // A restart must not wait for the old connections' ends.
         socket.set_reuseaddr(true)?;
@@ -121,7 +120,7 @@ impl TlsListener {
         let room = open_files::limit().saturating_sub(ANONYMOUS + OTHER_FILES).clamp(MEMBERS_EACH, MEMBERS);
         let gate = |total| Limits { total, waiting: QUIET, stalled: STALLED };
         let (anonymous, members) = (Gate::new(gate(ANONYMOUS)), Gate::new(gate(room)));
-        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), forwarders, anonymous, members } })
+        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), anonymous, members } })
     }
 
     /// The bound address, the port filled in.
@@ -181,30 +180,13 @@ fn turned_away(remote: SocketAddr, why: &str) {
 
 impl Door {
     async fn connection(
-        self, mut tcp: TcpStream, remote: SocketAddr, mut place: Place<IpAddr>, router: Router, stop: CancellationToken,
+        self, tcp: TcpStream, remote: SocketAddr, place: Place<IpAddr>, router: Router, stop: CancellationToken,
     ) {
-        let silent = "it was silent, and another connection needed its place";
-        let (remote, via) = tokio::select! {
-            () = stop.cancelled() => return,
-            () = place.seat().wanted() => return turned_away(remote, silent),
-            known = timeout(HANDSHAKE_LIMIT, self.forwarders.client_of(&mut tcp, remote, place.seat())) => match known {
-                Ok(Ok(known)) => known,
-                Ok(Err(error)) => return failed(remote, &error),
-                Err(_) => return failed(remote, &io::ErrorKind::TimedOut.into()),
-            },
-        };
-        if via != Via::Itself {
-            // From here on it counts as its client's own, not as the standby's.
-            place = match self.anonymous.try_admit(&origin(remote.ip()), ANONYMOUS_EACH) {
-                Admission::Admitted(own) => own,
-                Admission::TooMany | Admission::Full => return turned_away(remote, "it has too many connections"),
-            };
-        }
         let seat = Arc::clone(place.seat());
         let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));
         let (mut stream, peer) = tokio::select! {
             () = stop.cancelled() => return,
-            () = seat.wanted() => return turned_away(remote, silent),
+            () = seat.wanted() => return turned_away(remote, "it was silent, and another connection needed its place"),
             done = timeout(HANDSHAKE_LIMIT, handshake) => match done {
                 Ok(Ok(done)) => done,
                 Ok(Err(error)) => return failed(remote, &error),
@@ -212,7 +194,7 @@ impl Door {
             },
         };
         let member = Member::of(&peer);
-        let info = ConnectionInfo { peer, remote, via };
+        let info = ConnectionInfo { peer, remote };
         let Some(member) = member else {
             return serve::connection(stream, info, &seat, router, stop).await;
         };
@@ -238,7 +220,13 @@ fn failed(remote: SocketAddr, error: &io::Error) {
 }
 
 async fn handshake(acceptor: &TlsAcceptor, stream: Watched<TcpStream>) -> io::Result<(Stream, Peer)> {
-    keep_alive(stream.get_ref())?;
+    let tcp = stream.get_ref();
+    tcp.set_nodelay(true)?;
+    // A machine whose power went never says goodbye: the kernel notices within about a minute.
+    setsockopt(tcp, sockopt::KeepAlive, &true)?;
+    setsockopt(tcp, sockopt::TcpKeepIdle, &30)?;
+    setsockopt(tcp, sockopt::TcpKeepInterval, &10)?;
+    setsockopt(tcp, sockopt::TcpKeepCount, &3)?;
     let stream = match acceptor.accept(stream).into_fallible().await {
         Ok(stream) => stream,
         Err((error, stream)) => {

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use landfall_api::Role;
-use landfall_edge::forwarded::Via;
 use uuid::Uuid;
 
 /// Who is on the other end of a connection.
@@ -32,8 +31,6 @@ pub struct ConnectionInfo {
     pub peer: Peer,
     /// From where.
     pub remote: SocketAddr,
-    /// How it came here.
-    pub via: Via,
 }
 
 /// What a machine's certificate says. Whether it is still good (not ended, not revoked) is checked per call.
@@ -62,6 +59,8 @@ pub struct OperatorCert {
     pub made: Timestamp,
     /// When it ends.
     pub not_after: Timestamp,
+    /// Another coordinator asks with it, in the name of a caller that it has judged.
+    pub stands_in: bool,
 }
 
 impl OperatorCert {

@@ -67,7 +67,6 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
         let mut request = arriving::bounded(request, anonymous);
         request.extensions_mut().insert(info.peer.clone());
         request.extensions_mut().insert(info.remote);
-        request.extensions_mut().insert(info.via);
         let router = router.clone();
         async move {
             let response = router.oneshot(request).await.unwrap_or_else(|never| match never {});
@@ -120,7 +119,6 @@ mod tests {
 
     use jiff::Timestamp;
     use landfall_api::Role;
-    use landfall_edge::forwarded::Via;
     use landfall_edge::gate::{Admission, Gate, Limits};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use uuid::Uuid;
@@ -150,10 +148,11 @@ mod tests {
             not_after: Timestamp::MAX,
         });
         let (made, not_after) = (Timestamp::MIN, Timestamp::MAX);
-        let operator = Peer::Operator(OperatorCert { name: "ann".into(), role: Role::Admin, made, not_after });
+        let operator =
+            Peer::Operator(OperatorCert { name: "ann".into(), role: Role::Admin, made, not_after, stands_in: false });
         for (peer, streams) in [(Peer::Anonymous, 8), (machine, 8), (operator, 64)] {
             let (mut client, server) = tokio::io::duplex(4096);
-            let info = ConnectionInfo { peer, remote: SocketAddr::from(([10, 77, 0, 9], 1)), via: Via::Itself };
+            let info = ConnectionInfo { peer, remote: SocketAddr::from(([10, 77, 0, 9], 1)) };
             let gate = Gate::new(Limits { total: 1, waiting: FIRST_REQUEST, stalled: FIRST_REQUEST });
             let Admission::Admitted(place) = gate.try_admit(&0, 1) else { panic!("it is free") };
             let stop = CancellationToken::new();

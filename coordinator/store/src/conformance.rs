@@ -10,7 +10,7 @@ use landfall_api::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{ChangeOp, HISTORY_PER_DOCUMENT, LoggedRun, Store, StoreError, WatchError, actor};
+use super::{ChangeOp, ChangeSet, HISTORY_PER_DOCUMENT, LoggedRun, Seen, Store, StoreError, WatchError, actor};
 use landfall_api::message::{EventBody, EventRecord};
 
 pub(super) fn machine(name: &str) -> Document {
@@ -67,6 +67,49 @@ async fn a_write_of_an_older_version_is_refused() {
         let late = store.documents().update(with_serial(&first, "B")).await.unwrap_err();
         assert!(matches!(late, StoreError::Conflict { stored: 2, given: 1, .. }), "{late}");
         assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&second));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_set_is_stored_whole_or_not_at_all() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let [first, read] = ["m1", "m2"].map(machine);
+        let (first, read) = (documents.create(first).await.unwrap(), documents.create(read).await.unwrap());
+        let seen = |document: &Document| {
+            let Metadata { name, resource_version, .. } = document.metadata().clone();
+            vec![Seen { kind: document.kind(), name, version: resource_version }]
+        };
+        let set = |new: &str, changed: &Document, seen| ChangeSet {
+            new: vec![machine(new)],
+            changed: vec![with_serial(changed, new)],
+            seen,
+            is_later: false,
+        };
+        let stored = documents.write(set("m3", &first, seen(&read))).await.unwrap();
+        let versions = stored.iter().map(|document| (&*document.metadata().name, document.metadata().resource_version));
+        assert_eq!(versions.collect::<Vec<_>>(), [("m3", 3), ("m1", 4)]);
+        let newer = documents.update(with_serial(&read, "B")).await.unwrap();
+        let gone = Seen { name: "m4".into(), ..seen(&newer)[0].clone() };
+        let refused = [
+            ("m1", set("m5", &first, seen(&newer)), "what is changed is newer"),
+            ("m3", set("m3", &stored[1], seen(&newer)), "what is new is there"),
+            ("m2", set("m5", &stored[1], seen(&read)), "what was seen is newer"),
+            ("m2", ChangeSet { is_later: true, ..set("m5", &stored[1], seen(&read)) }, "the same, later"),
+            ("m4", set("m5", &stored[1], vec![gone]), "what was seen is gone"),
+        ];
+        for (which, set, why) in refused {
+            match documents.write(set).await.unwrap_err() {
+                StoreError::Conflict { name, .. }
+                | StoreError::NotFound { name, .. }
+                | StoreError::AlreadyExists { name, .. } => assert_eq!(name, which, "{why}"),
+                other => panic!("{why}: {other}"),
+            }
+        }
+        let [new, changed] = <[Document; 2]>::try_from(stored).unwrap();
+        assert_eq!(documents.list(Kind::Machine).await.unwrap(), (vec![changed, newer, new], 5));
+        assert_eq!(documents.history(Kind::Machine, "m1", 9).await.unwrap().len(), 2, "of what was not stored");
     })
     .await;
 }

@@ -23,9 +23,6 @@ pub enum StoreError {
     /// The document changed since the caller read it.
     #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, but the write states {given}")]
     Conflict { kind: Kind, name: String, stored: u64, given: u64 },
-    /// Each try to write a change that is already stored in part met another writer.
-    #[error("the {kind} \"{name}\" is being changed without end")]
-    Contended { kind: Kind, name: String },
     /// The document is too large.
     #[error("the {kind} \"{name}\" has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
     TooLarge { kind: Kind, name: String, bytes: usize },
@@ -101,9 +98,7 @@ impl StoreError {
             Self::TooManyEvents { .. } => ErrorCode::LimitReached,
             Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
             Self::Commit(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
-            Self::Contended { .. } | Self::Postgres(_) | Self::WalFull { .. } | Self::File { .. } | Self::Closed => {
-                ErrorCode::StoreUnavailable
-            }
+            Self::Postgres(_) | Self::WalFull { .. } | Self::File { .. } | Self::Closed => ErrorCode::StoreUnavailable,
             Self::Database(_) | Self::Commit(_) | Self::Corrupt { .. } | Self::Sealed { .. } | Self::NoRandom => {
                 ErrorCode::Internal
             }
@@ -121,7 +116,6 @@ impl From<StoreError> for Problem {
             StoreError::WalFull { .. } => {
                 problem.hint("end the program that has landfall.db open, then repeat the request; nothing is lost")
             }
-            StoreError::Contended { .. } => problem.hint("find the program that changes it, then repeat the request"),
             StoreError::Postgres(_) => problem.hint(
                 "check that PostgreSQL runs and is reachable from this host, then repeat the request; the coordinator connects \
                     again by itself",

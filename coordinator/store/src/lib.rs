@@ -39,11 +39,11 @@ pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
 pub use migrate::{MIGRATED, MigrateError, Migrated, to_postgres, to_sqlite};
 pub use open_error::OpenError;
-pub use postgres::{PostgresError, PostgresOptions, PostgresStore};
+pub use postgres::{Lead, PostgresError, PostgresOptions, PostgresStore, There};
 pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;
 pub use traits::{
-    CONFIRMED_WITHIN, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, Unreadable,
-    Upkeep,
+    CONFIRMED_WITHIN, ChangeSet, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Seen,
+    Sizes, Unreadable, Upkeep,
 };

@@ -13,7 +13,7 @@ use super::history::History;
 use super::journal::By;
 use super::rules::{Asked, Written};
 use super::{
-    Change, ChangeOp, Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun,
+    Change, ChangeOp, ChangeSet, Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun,
     MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError, journal, json,
 };
 use landfall_api::message::EventRecord;
@@ -175,28 +175,39 @@ impl MemoryStore {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers what is stored afterwards, or what was.
-    fn change(&self, asked: Asked) -> Result<Document, StoreError> {
-        let mut rows = self.table.rows();
-        let (kind, name) = asked.key();
-        let (kind, name, by) = (kind, name.to_owned(), By::now());
-        let (revision, old) = (rows.revision + 1, rows.get(kind, &name).map(|row| row.document.clone()));
-        let (op, document) = match (asked.on(old.as_ref(), by.time, revision)?, &old) {
-            (Written::As(op, document), _) => (op, document),
-            (Written::Same, Some(old)) => return Ok(old.clone()),
-            (Written::Same, None) => return Err(StoreError::NotFound { kind, name }),
-        };
-        let json = json::encoded(&document)?;
-        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, by) {
-            let mut journal = self.journal();
-            let entries = journal.entry((kind, name)).or_default();
-            entries.push(entry);
-            let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
-            entries.drain(..excess);
+    /// All of them or none. Answers what is stored afterwards, or what was.
+    fn change_all(&self, asked: Vec<Asked>) -> Result<Vec<Document>, StoreError> {
+        let (mut rows, by) = (self.table.rows(), By::now());
+        let (mut answers, mut changes, mut revision) = (Vec::with_capacity(asked.len()), Vec::new(), rows.revision);
+        for asked in asked {
+            let (kind, name) = asked.key();
+            let (name, old) = (name.to_owned(), rows.get(kind, name).map(|row| row.document.clone()));
+            let (op, document) = match (asked.on(old.as_ref(), by.time, revision + 1)?, old.as_ref()) {
+                (Written::As(op, document), _) => (op, document),
+                (Written::Same, Some(old)) => {
+                    answers.push(old.clone());
+                    continue;
+                }
+                (Written::Same, None) => return Err(StoreError::NotFound { kind, name }),
+            };
+            revision += 1;
+            let entry = journal::entry(old.as_ref(), &document, op, revision, by.clone());
+            answers.push(document.clone());
+            let json = json::encoded(&document)?;
+            changes.push((entry, Change::encoded(revision, op, document, json)));
         }
-        let change = Change::encoded(revision, op, document.clone(), json);
-        self.table.apply_to(&mut rows, change);
-        Ok(document)
+        for (entry, change) in changes {
+            if let Some(entry) = entry {
+                let mut journal = self.journal();
+                let of = (change.document.kind(), change.document.metadata().name.clone());
+                let entries = journal.entry(of).or_default();
+                entries.push(entry);
+                let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
+                entries.drain(..excess);
+            }
+            self.table.apply_to(&mut rows, change);
+        }
+        Ok(answers)
     }
 }
 
@@ -214,16 +225,13 @@ impl DocumentStore for MemoryStore {
         Ok(self.table.counts())
     }
 
-    async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        self.change(Asked::Create(document))
-    }
-
-    async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        self.change(Asked::Update(document))
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        let (asked, checks) = Asked::all(set);
+        Ok(self.change_all(asked)?.split_off(checks))
     }
 
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
-        self.change(Asked::Delete { kind, name: name.to_owned(), version })
+        self.change_all(vec![Asked::Delete { kind, name: name.to_owned(), version }])?.pop().ok_or(StoreError::Closed)
     }
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

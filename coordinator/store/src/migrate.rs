@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::Value;
 use tokio_postgres::Transaction;
@@ -154,7 +155,7 @@ pub async fn to_postgres(data_dir: &Path, options: PostgresOptions) -> Result<Mi
     }
     // Brings it to this version's schema, as a start does; what was intended and not done is shown from then on.
     let store = SqliteStore::open(data_dir)?;
-    AuditLog::reveal(&store).await?;
+    AuditLog::reveal(&store, Timestamp::MAX).await?;
     drop(store);
     let _held = hold(data_dir)?;
     let sqlite = Connection::open(&from)?;

@@ -46,7 +46,7 @@ async fn fill(store: &impl Whole) {
 
 /// All of it.
 async fn content(store: &impl Whole) -> Value {
-    store.reveal().await.unwrap();
+    store.reveal(Timestamp::MAX).await.unwrap();
     let (machines, revision) = DocumentStore::list(store, Kind::Machine).await.unwrap();
     let events = EventLog::list(store, RUNS[0], 0, usize::MAX >> 1).await.unwrap();
     let runs = store.runs().await.unwrap();
@@ -132,7 +132,7 @@ async fn nothing_is_written_over_and_nothing_taken() {
     drop(sqlite);
     let there = to_sqlite(dir.path(), options.clone()).await.unwrap_err();
     assert!(matches!(there, MigrateError::Exists { .. }), "{there}");
-    let active = PostgresStore::open(options.clone().alone().named("a")).await.unwrap();
+    let active = PostgresStore::open(options.clone().named("a")).await.unwrap();
     let refused = to_postgres(dir.path(), options.clone()).await.unwrap_err();
     assert!(matches!(refused, MigrateError::Postgres(PostgresError::InUse { .. })), "{refused}");
     active.create(machine("m2")).await.unwrap();

@@ -68,6 +68,12 @@ impl<'t> Overlay<'t> {
         Ok(Effect { change: Change::encoded(revision, op, document, json), entry })
     }
 
+    /// Forgets what was taken in since there were `changes` of them, at `revision`.
+    pub(super) fn back_to(&mut self, (revision, changes): (u64, usize)) {
+        self.revision = revision;
+        self.changes.truncate(changes);
+    }
+
     /// Takes in a change that is part of the transaction; answers its document.
     pub(super) fn push(&mut self, change: Change) -> Document {
         let document = change.document.clone();

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, Kind};
 use uuid::Uuid;
 
-use super::{ChangeOp, StoreError};
+use super::{ChangeOp, ChangeSet, Seen, StoreError};
 
 /// Metadata of a new document. `revision` is the store's next one.
 fn created(mut document: Document, revision: u64) -> Document {
@@ -26,14 +26,24 @@ pub(super) enum Asked {
     Update(Document),
     /// The document's end, of that version alone where one is stated.
     Delete { kind: Kind, name: String, version: Option<u64> },
+    /// The same content, of the version that was read.
+    Keep(Seen),
 }
 
 impl Asked {
+    /// All of a set, in the order of the answers; how many come before those.
+    pub(super) fn all(set: ChangeSet) -> (Vec<Self>, usize) {
+        let ChangeSet { new, changed, seen, .. } = set;
+        let checks = seen.len();
+        let writes = new.into_iter().map(Self::Create).chain(changed.into_iter().map(Self::Update));
+        (seen.into_iter().map(Self::Keep).chain(writes).collect(), checks)
+    }
+
     /// The document that it is about.
     pub(super) fn key(&self) -> (Kind, &str) {
         match self {
             Self::Create(document) | Self::Update(document) => (document.kind(), &document.metadata().name),
-            Self::Delete { kind, name, .. } => (*kind, name),
+            Self::Delete { kind, name, .. } | Self::Keep(Seen { kind, name, .. }) => (*kind, name),
         }
     }
 
@@ -42,7 +52,7 @@ impl Asked {
         let Some(stored) = stored else {
             return match self {
                 Self::Create(document) => Ok(Written::As(ChangeOp::Added, created(document, revision))),
-                Self::Update(_) | Self::Delete { .. } => {
+                Self::Update(_) | Self::Delete { .. } | Self::Keep(_) => {
                     let (kind, name) = self.key();
                     Err(StoreError::NotFound { kind, name: name.to_owned() })
                 }
@@ -54,6 +64,7 @@ impl Asked {
             }
             Self::Update(document) => updated(stored, document, revision),
             Self::Delete { version, .. } => deleted(stored, version, now, revision),
+            Self::Keep(seen) => is_at(stored, seen.version).map(|()| Written::Same),
         }
     }
 }
@@ -66,17 +77,19 @@ pub(super) enum Written {
     As(ChangeOp, Document),
 }
 
+/// The compare of the compare-and-swap.
+fn is_at(stored: &Document, given: u64) -> Result<(), StoreError> {
+    let (kind, metadata) = (stored.kind(), stored.metadata());
+    if metadata.resource_version == given {
+        return Ok(());
+    }
+    Err(StoreError::Conflict { kind, name: metadata.name.clone(), stored: metadata.resource_version, given })
+}
+
 /// Checks the compare-and-swap and fills in the metadata that only a store may change.
 pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Result<Written, StoreError> {
-    let (kind, old) = (stored.kind(), stored.metadata());
-    if new.metadata().resource_version != old.resource_version {
-        return Err(StoreError::Conflict {
-            kind,
-            name: old.name.clone(),
-            stored: old.resource_version,
-            given: new.metadata().resource_version,
-        });
-    }
+    is_at(stored, new.metadata().resource_version)?;
+    let old = stored.metadata();
     let same_spec = same_spec(stored, &new);
     let metadata = new.metadata_mut();
     metadata.uid = old.uid;
@@ -97,15 +110,7 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
 
 /// The result of a deletion: the document is removed, or only marked while a finalizer remains.
 fn deleted(stored: &Document, version: Option<u64>, now: Timestamp, revision: u64) -> Result<Written, StoreError> {
-    let is = stored.metadata().resource_version;
-    if let Some(given) = version.filter(|version| *version != is) {
-        return Err(StoreError::Conflict {
-            kind: stored.kind(),
-            name: stored.metadata().name.clone(),
-            stored: is,
-            given,
-        });
-    }
+    version.map_or(Ok(()), |given| is_at(stored, given))?;
     let mut document = stored.clone();
     if document.metadata().finalizers.is_empty() {
         return Ok(Written::As(ChangeOp::Deleted, document));

@@ -49,12 +49,12 @@ impl Store {
         Ok(Self { upkeep: Some(store), ..opened })
     }
 
-    /// Opens the PostgreSQL store, after the coordinator that has it now; a database without tables gets them.
+    /// Opens the PostgreSQL store, beside other coordinators; a database without tables gets them.
     ///
     /// # Errors
-    /// As [`PostgresStore::open_in_turn`].
-    pub async fn open_postgres(options: PostgresOptions, has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
-        Ok(Self::of_postgres(PostgresStore::open_in_turn(options, has_it).await?))
+    /// As [`PostgresStore::open`].
+    pub async fn open_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
+        Ok(Self::of_postgres(PostgresStore::open(options).await?))
     }
 
     pub(crate) fn of_postgres(store: PostgresStore) -> Self {

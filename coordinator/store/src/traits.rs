@@ -27,11 +27,19 @@ pub trait DocumentStore: Send + Sync {
     }
     /// How many documents there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
+    /// Makes changes that are one: all of them or none, each document once, and only while those of `seen` are as they were read.
+    /// Answers the new documents and then the changed ones, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::create`] and [`Self::update`], of the first that is refused.
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError>;
     /// Stores a new document; gives it uid, generation 1, resourceVersion and creation time where they are missing.
     ///
     /// # Errors
     /// [`StoreError::AlreadyExists`].
-    async fn create(&self, document: Document) -> Result<Document, StoreError>;
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        one(self.write(ChangeSet { new: vec![document], ..ChangeSet::default() }).await?)
+    }
     /// Replaces a document if `metadata.resourceVersion` is the one stored. The generation rises exactly if the spec
     /// changed; uid and creation time stay the stored ones. A document equal to the stored one is not written again.
     ///
@@ -40,28 +48,19 @@ pub trait DocumentStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Conflict`].
-    async fn update(&self, document: Document) -> Result<Document, StoreError>;
-    /// The same for a status that a crash may take back, because the event log or the agent says it again: readers and
-    /// watchers see it at once, and a store on a disk may write it as late as [`Upkeep::write_older`] asks for it.
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        one(self.write(ChangeSet { changed: vec![document], ..ChangeSet::default() }).await?)
+    }
+    /// The same as [`ChangeSet::is_later`].
     ///
     /// # Errors
     /// As [`DocumentStore::update`].
     async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
-        self.update(document).await
+        one(self.write(ChangeSet { changed: vec![document], is_later: true, ..ChangeSet::default() }).await?)
     }
-    /// Whether [`Self::update_later`] leaves anything unwritten.
+    /// Whether [`ChangeSet::is_later`] leaves anything unwritten.
     fn writes_later(&self) -> bool {
         false
-    }
-    /// [`Self::update_later`] of a machine and of its workflow. Where [`Self::writes_later`]: both or neither, and whatever writes
-    /// one of them later writes the other with it. Elsewhere it is two updates.
-    ///
-    /// # Errors
-    /// As [`DocumentStore::update`].
-    async fn update_both_later(
-        &self, machine: Document, workflow: Document,
-    ) -> Result<(Document, Document), StoreError> {
-        Ok((self.update_later(machine).await?, self.update_later(workflow).await?))
     }
     /// Deletes a document and answers what it was. One with finalizers is only marked: it has a `deletionTimestamp` from
     /// then on, and goes with its last finalizer; asked for again, nothing more happens.
@@ -91,8 +90,8 @@ pub trait DocumentStore: Send + Sync {
     async fn ended(&self) -> Ended {
         std::future::pending().await
     }
-    /// For how long nothing has confirmed that this coordinator still has the store. Zero where no other can take it. Below
-    /// [`CONFIRMED_WITHIN`] no other has it, and what an agent is promised holds.
+    /// For how long nothing has confirmed that others see this coordinator at work. Zero where there are no others. Below
+    /// [`CONFIRMED_WITHIN`] none has taken its machines over, and what an agent is promised holds.
     fn unconfirmed(&self) -> Duration {
         Duration::ZERO
     }
@@ -102,8 +101,38 @@ pub trait DocumentStore: Send + Sync {
     }
 }
 
-/// A coordinator may go on as the one that has its store for so long after the store last confirmed it: another one takes the store
-/// no earlier.
+fn one(mut stored: Vec<Document>) -> Result<Document, StoreError> {
+    stored.pop().ok_or(StoreError::Closed)
+}
+
+/// Changes that are made together.
+#[derive(Debug, Default)]
+pub struct ChangeSet {
+    /// To be created.
+    pub new: Vec<Document>,
+    /// To be updated.
+    pub changed: Vec<Document>,
+    /// What they go by besides.
+    pub seen: Vec<Seen>,
+    /// What is changed are statuses that a crash may take back, because the event log or the agent says them again: readers and
+    /// watchers see them at once, and a store on a disk may write them as late as [`Upkeep::write_older`] asks for it. Whatever
+    /// writes a machine writes its workflow with it, and the other way round.
+    pub is_later: bool,
+}
+
+/// A document that a change goes by and leaves as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// The resourceVersion that was read.
+    pub version: u64,
+}
+
+/// A coordinator may go on for so long after the store last confirmed that it is there: another one takes its machines over no
+/// earlier.
 pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 
 /// Why a store cannot be written any more.
@@ -111,8 +140,8 @@ pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 pub enum Ended {
     /// What writes it has panicked.
     Failed,
-    /// Another coordinator has it, or it is not what it was: this one must begin anew.
-    Taken,
+    /// It is not what it was: the coordinator must begin anew.
+    WentBack,
 }
 
 /// Documents of a kind, by name.
@@ -185,7 +214,7 @@ pub trait SecretStore: Send + Sync {
 pub trait Upkeep: Send + Sync {
     /// How much disk it takes.
     async fn sizes(&self) -> Result<Sizes, StoreError>;
-    /// Writes what [`DocumentStore::update_later`] has left unwritten for longer than `age`; durable when this returns.
+    /// Writes what [`ChangeSet::is_later`] has left unwritten for longer than `age`; durable when this returns.
     async fn write_older(&self, age: Duration) -> Result<(), StoreError>;
     /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;

@@ -18,7 +18,7 @@ mod permitted;
 mod process;
 mod recorded;
 mod relay;
+mod several;
 mod site;
-mod standby;
 mod takeover;
 mod telemetry;

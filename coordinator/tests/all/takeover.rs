@@ -19,9 +19,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::kill::Dice;
+use super::several::{LEADS, LED, asked, share, sites, start, until_asked};
 use super::site::agent::{Agent, has_attempts, patient_template};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine};
-use super::standby::{STANDBY, asked, share, sites, start};
 
 /// Machines with an agent each.
 const AGENTS: u64 = 4;
@@ -30,15 +30,15 @@ const LONGEST_WAIT_MS: u64 = 200;
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// SIGKILL of the active coordinator.
+    /// SIGKILL of the coordinator that leads.
     Kill,
-    /// SIGKILL of one that stands by.
-    KillStandby,
-    /// SIGTERM of the active one, as for an upgrade.
+    /// SIGKILL of another one.
+    KillOther,
+    /// SIGTERM of the one that leads, as for an upgrade.
     Terminate,
-    /// SIGSTOP of the active one: its connections stay open, and nothing comes of them.
+    /// SIGSTOP of the one that leads: its connections stay open, and nothing comes of them.
     Hang,
-    /// The active one reaches agents, and not the database.
+    /// The one that leads reaches agents, and not the database.
     Cut,
     /// PostgreSQL ends at once, and starts again.
     CrashPostgres,
@@ -47,7 +47,7 @@ enum Fault {
 }
 
 const FAULTS: [Fault; 7] =
-    [Fault::Kill, Fault::KillStandby, Fault::Terminate, Fault::Hang, Fault::Cut, Fault::CrashPostgres, Fault::FailOver];
+    [Fault::Kill, Fault::KillOther, Fault::Terminate, Fault::Hang, Fault::Cut, Fault::CrashPostgres, Fault::FailOver];
 
 /// A way to a server on loopback, by which nothing passes while it is silent.
 fn way_to(port: u16, silent: &Arc<AtomicBool>) -> u16 {
@@ -128,16 +128,21 @@ impl World {
             format!("postgresql://landfall@127.0.0.1:{a},127.0.0.1:{b}/test0")
         });
         let sites = sites(urls.each_ref().map(String::as_str));
-        let first = start(&sites[0], " ready ");
+        let first = start(&sites[0], LEADS);
         let others = [1, 2].map(|n: usize| {
             share(&sites[0].data(), &sites[n].data());
-            start(&sites[n], STANDBY)
+            start(&sites[n], LED)
         });
         sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+        for site in &sites {
+            until_asked(site, &format!("{API}/templates"), |answer| answer.contains("\"os\""));
+        }
         let (mut agents, [second, third]) = (Vec::new(), others);
         for n in 0..AGENTS {
             let (name, mac) = (format!("agent{n}"), format!("52:54:00:00:00:{n:02x}"));
-            agents.push(Agent::start(&sites[0], &sites[0].data().join("api.sock"), &name, &mac).await);
+            // Each coordinator has some of them.
+            let site = &sites[n as usize % sites.len()];
+            agents.push(Agent::start(site, &site.data().join("api.sock"), &name, &mac).await);
         }
         Self {
             databases: [primary, standby],
@@ -152,19 +157,22 @@ impl World {
         }
     }
 
-    /// Whether a coordinator is active, by the status that it answers with, if it runs.
-    fn answers(&self, n: usize) -> Option<u16> {
-        Some(call(&self.sites[n].data().join("api.sock"), "GET", "/readyz", &Value::Null).ok()?.0)
+    /// Whether a coordinator is ready, and whether it leads, if it runs.
+    fn state(&self, n: usize) -> Option<(bool, bool)> {
+        let socket = self.sites[n].data().join("api.sock");
+        let asked = |path| call(&socket, "GET", path, &Value::Null).ok();
+        Some((asked("/readyz")?.0 == 200, asked("/metrics")?.1.contains("landfall_active 1\n")))
     }
 
-    /// Waits for one that is active, besides that which a fault has hit.
-    fn active(&self, besides: Option<usize>) -> usize {
+    /// Waits for one that leads, besides that which a fault has hit.
+    fn leading(&self, besides: Option<usize>) -> usize {
         let begun = Instant::now();
         loop {
-            if let Some(active) = (0..3).find(|n| Some(*n) != besides && self.answers(*n) == Some(200)) {
-                return active;
+            let leads = |n: &usize| Some(*n) != besides && self.state(*n) == Some((true, true));
+            if let Some(leading) = (0..3).find(leads) {
+                return leading;
             }
-            assert!(begun.elapsed() < LIMIT, "none is active: {}", self.logs());
+            assert!(begun.elapsed() < LIMIT, "none leads: {}", self.logs());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -196,10 +204,10 @@ impl World {
         }
     }
 
-    /// The fault while agents report their next attempt and a person describes machines; then everything as before, but for who is active.
+    /// The fault while agents report their next attempt and a person describes machines; then everything as before, but for who leads.
     async fn live_through(&mut self, fault: Fault, attempt: u32) {
-        let active = self.active(None);
-        let stood_by = self.coordinator(active).said().matches(STANDBY).count();
+        let active = self.leading(None);
+        let was_led = self.coordinator(active).said().matches(LED).count();
         let socket = self.sites[active].data().join("api.sock");
         let writer = thread::spawn(move || describe(&socket, attempt));
         let spare = machine(&format!("spare{attempt}"), &format!("52:54:02:00:00:{attempt:02x}"));
@@ -210,7 +218,7 @@ impl World {
         let begun = Instant::now();
         match fault {
             Fault::Kill => drop(self.coordinators[active].take()),
-            Fault::KillStandby => drop(self.coordinators[(active + 1) % 3].take()),
+            Fault::KillOther => drop(self.coordinators[(active + 1) % 3].take()),
             Fault::Terminate => self.coordinators[active].take().unwrap().terminate(),
             Fault::Hang => self.coordinator(active).signal(Signal::SIGSTOP),
             Fault::Cut => self.silent[active].store(true, Ordering::Relaxed),
@@ -230,8 +238,12 @@ impl World {
         join_all(self.agents.iter().map(|agent| agent.report(attempt + 1))).await;
         self.settle().await;
         let hit = matches!(fault, Fault::Kill | Fault::Terminate | Fault::Hang | Fault::Cut).then_some(active);
-        let now = self.active(hit);
-        println!("{fault:?}: coordinator {now} has acknowledged everything {:?} after it", begun.elapsed());
+        let acknowledged = begun.elapsed();
+        let now = self.leading(hit);
+        println!(
+            "{fault:?}: everything acknowledged {acknowledged:?} after it, coordinator {now} leads {:?} after",
+            begun.elapsed()
+        );
         // Also while one of them hangs, or has lost its store.
         self.client().await.delete(Kind::Machine, &format!("spare{attempt}")).await.unwrap();
         match fault {
@@ -240,17 +252,17 @@ impl World {
             _ => {}
         }
         if matches!(fault, Fault::Hang | Fault::Cut) {
-            self.coordinator(active).until(STANDBY, stood_by + 1);
+            self.coordinator(active).until(LED, was_led + 1);
         }
         self.answered.extend(writer.join().unwrap());
         for n in 0..3 {
             if self.coordinators[n].is_none() {
-                self.coordinators[n] = Some(start(&self.sites[n], STANDBY));
+                self.coordinators[n] = Some(start(&self.sites[n], LED));
             }
         }
     }
 
-    /// A client over the network, which knows all three and not which is active.
+    /// A client over the network, which knows all three.
     async fn client(&self) -> Client {
         let urls = self.sites.each_ref().map(|site| format!("https://127.0.0.1:{}", site.tls));
         let admin = |name: &str| self.sites[0].data().join("admin").join(name);
@@ -262,28 +274,39 @@ impl World {
         Client::new(&endpoint).await.unwrap()
     }
 
+    /// Waits until each is ready, and one leads.
+    fn all_are_well(&self) {
+        let begun = Instant::now();
+        let states = || (0..3).map(|n| self.state(n)).collect::<Vec<_>>();
+        let is_well = |states: &[Option<(bool, bool)>]| {
+            states.iter().all(|state| state.is_some_and(|(ready, _)| ready))
+                && states.iter().filter(|state| state.is_some_and(|(_, leads)| leads)).count() == 1
+        };
+        while !is_well(&states()) {
+            assert!(begun.elapsed() < LIMIT, "not all are ready, or not one leads: {:?}\n{}", states(), self.logs());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn check(&self, upto: u64) {
-        let active = self.active(None);
-        let site = &self.sites[active];
+        self.all_are_well();
+        let site = &self.sites[self.leading(None)];
         for agent in &self.agents {
             has_attempts(&asked(site, &format!("{API}/workflows/{}/events", agent.name)).1, &agent.name, upto);
             let heard = agent.heard.lock().unwrap();
             assert!(heard.is_empty(), "{}: {heard:?}", agent.name);
         }
         for name in &self.answered {
-            let (status, answer) = asked(site, &format!("{API}/machines/{name}"));
-            assert_eq!(status, 200, "{name} was answered: {answer}");
+            for site in &self.sites {
+                let (status, answer) = asked(site, &format!("{API}/machines/{name}"));
+                assert_eq!(status, 200, "{name} was answered: {answer}");
+            }
         }
         let sql = |statement| self.databases[self.primary].sql("test0", statement);
         let runs = sql("SELECT count(*) FROM documents WHERE kind = 'Workflow'");
         assert_eq!(runs, AGENTS.to_string());
         let gaps = "SELECT max(revision) - min(revision) + 1 - count(DISTINCT revision) FROM changes";
         assert_eq!(sql(gaps), "0", "revisions have gaps");
-        let begun = Instant::now();
-        while !(0..3).filter(|n| *n != active).all(|n| self.answers(n) == Some(503)) {
-            assert!(begun.elapsed() < LIMIT, "the others do not stand by: {}", self.logs());
-            thread::sleep(Duration::from_millis(20));
-        }
     }
 }
 

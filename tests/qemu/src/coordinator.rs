@@ -93,16 +93,16 @@ impl CoordinatorProcess {
         Ok(coordinator)
     }
 
-    /// The same in [`Network::neighbour`], until it stands by for another one. What it needs of that one's data directory must be in its
+    /// The same in [`Network::neighbour`], beside another one, which leads. What it needs of that one's data directory must be in its
     /// own already, `coordinator` below `dir`.
     ///
     /// # Errors
     /// [`LabError`] with the end of its log.
-    pub async fn stand_by(options: &CoordinatorOptions, neighbour: &Namespace, dir: &Path) -> Result<Self, LabError> {
+    pub async fn beside(options: &CoordinatorOptions, neighbour: &Namespace, dir: &Path) -> Result<Self, LabError> {
         let site =
             Site { namespace: neighbour, address: Network::NEIGHBOUR.into(), interface: Network::NEIGHBOUR_PORT };
         let mut coordinator = Self::configured(options, &site, dir)?;
-        coordinator.start_until("standby: ").await?;
+        coordinator.start_until("another coordinator leads").await?;
         Ok(coordinator)
     }
 

@@ -41,7 +41,7 @@ enum Command {
         /// Where the coordinator keeps its documents.
         #[arg(long, value_enum, default_value_t = Store::Sqlite)]
         store: Store,
-        /// How many coordinators of one PostgreSQL: one is active, and agents begin with each of them.
+        /// How many coordinators of one PostgreSQL; agents begin with each of them.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
         coordinators: u8,
         /// Seed of the fleet; the same seed gives the same fleet.

@@ -30,7 +30,7 @@ pub enum Store {
 /// Which server.
 #[derive(Debug, Clone)]
 pub enum Kind {
-    /// So many coordinators of one store, by their program: one is active, and the others forward to it.
+    /// So many coordinators of one store, by their program, all at work.
     Coordinator(PathBuf, Store, usize),
     /// This program as `echo-server`.
     Echo,
@@ -137,8 +137,8 @@ impl Member {
         Ok(())
     }
 
-    /// Whether it is the one that has the store.
-    pub(crate) async fn is_active(&self) -> bool {
+    /// Whether it can work.
+    pub(crate) async fn is_ready(&self) -> bool {
         self.answers("/readyz").await
     }
 

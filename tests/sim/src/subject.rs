@@ -18,7 +18,7 @@ use crate::member::{Member, REQUEST_LIMIT, START_LIMIT};
 const API: &str = "http://localhost/apis/landfall.dev/v1alpha1";
 /// Requests under way at once while a site is prepared.
 pub(crate) const AT_ONCE: usize = 32;
-/// Between two looks which coordinator is active.
+/// Between two looks which coordinator is ready.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Running servers. Killed when dropped.
@@ -26,8 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Subject {
     kind: Kind,
     members: Vec<Member>,
-    /// Which of them is active.
-    active: usize,
+    /// Which of them is asked, measured and killed.
+    chosen: usize,
     pin: Pin,
     /// Ends after the coordinators.
     database: Option<Server>,
@@ -61,7 +61,7 @@ impl Subject {
         }
         let mut first: Option<PathBuf> = None;
         for member in &mut members {
-            // Those that stand by have the key of the secrets alone.
+            // The others have the key of the secrets alone.
             if let Some(first) = &first {
                 member.take_key(first)?;
             }
@@ -69,16 +69,16 @@ impl Subject {
             first.get_or_insert_with(|| member.path().to_owned());
         }
         let pin = members.first().context("there are none")?.pin(&kind)?.parse()?;
-        Ok(Self { kind, members, active: 0, pin, database })
+        Ok(Self { kind, members, chosen: 0, pin, database })
     }
 
-    fn active(&self) -> &Member {
-        &self.members[self.active]
+    fn chosen(&self) -> &Member {
+        &self.members[self.chosen]
     }
 
-    /// The process of the active one.
+    /// The process of the chosen one.
     pub fn pid(&self) -> u32 {
-        self.active().pid()
+        self.chosen().pid()
     }
 
     /// Every process that runs.
@@ -91,9 +91,9 @@ impl Subject {
         self.members.len()
     }
 
-    /// The URL of the active one.
+    /// The URL of the chosen one.
     pub fn url(&self) -> String {
-        self.active().url()
+        self.chosen().url()
     }
 
     /// The pin of their CA.
@@ -122,13 +122,13 @@ impl Subject {
         Ok(Some(server.rows_per_second("test0", bytes.parse().context("no event is stored")?)))
     }
 
-    /// Kills the active one with SIGKILL, as a crash does. The only one is started again on the same data; of several another one takes
+    /// Kills the chosen one with SIGKILL, as a crash does. The only one is started again on the same data; of several another one takes
     /// its place.
     ///
     /// # Errors
     /// None comes up.
     pub async fn crash(&mut self) -> Result<()> {
-        let killed = self.active;
+        let killed = self.chosen;
         self.members[killed].kill()?;
         if self.members.len() == 1 {
             return self.members[killed].launch(&self.kind).await;
@@ -136,8 +136,8 @@ impl Subject {
         let until = Instant::now() + START_LIMIT;
         while Instant::now() < until {
             for (n, member) in self.members.iter().enumerate().filter(|(n, _)| *n != killed) {
-                if member.is_active().await {
-                    self.active = n;
+                if member.is_ready().await {
+                    self.chosen = n;
                     return Ok(());
                 }
             }
@@ -167,7 +167,7 @@ impl Subject {
     /// # Errors
     /// It is refused.
     pub async fn template(&self) -> Result<()> {
-        let image = format!("http://127.0.0.1:{}/images/os.raw.zst", self.active().http);
+        let image = format!("http://127.0.0.1:{}/images/os.raw.zst", self.chosen().http);
         let template = json!({"actions": [
             {"name": "write", "writeImage": {"image": {"url": image, "digest": format!("sha256:{}", "0a".repeat(32))}}},
             {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
@@ -218,7 +218,7 @@ impl Subject {
         }
         // The plain HTTP port, over TCP, as iPXE asks; one connection a machine.
         let client = reqwest::Client::builder().no_proxy().timeout(REQUEST_LIMIT).build()?;
-        let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.active().http, machine.mac);
+        let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.chosen().http, machine.mac);
         let script = client.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
         Ok(SecretText::new(
@@ -234,7 +234,7 @@ impl Subject {
         let (mut succeeded, mut query) = (0, String::new());
         loop {
             let page = self
-                .active()
+                .chosen()
                 .api
                 .get(format!("{API}/workflows{query}"))
                 .send()
@@ -251,7 +251,7 @@ impl Subject {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<()> {
-        let request = self.active().api.post(format!("{API}{path}")).header("content-type", "application/json");
+        let request = self.chosen().api.post(format!("{API}{path}")).header("content-type", "application/json");
         let answer = request.body(body.to_string()).send().await.with_context(|| format!("POST {path}"))?;
         let status = answer.status();
         if !status.is_success() {

@@ -115,11 +115,13 @@ pub struct DhcpService {
 
 impl DhcpService {
     /// Checks, asks for other servers (up to 3 s, full mode only) and binds ports 67 and 4011. `own`: the coordinator's address. `None`
-    /// if DHCP is off.
+    /// if DHCP is off. `discovery`: whether unknown machines are answered; may change while it runs.
     ///
     /// # Errors
     /// [`DhcpError`]: the service must not run.
-    pub async fn start(config: &Config, own: Ipv4Addr, policy: Arc<dyn BootPolicy>) -> Result<Option<Self>, DhcpError> {
+    pub async fn start(
+        config: &Config, own: Ipv4Addr, (policy, discovery): (Arc<dyn BootPolicy>, Arc<AtomicBool>),
+    ) -> Result<Option<Self>, DhcpError> {
         if config.dhcp.mode == DhcpMode::Off {
             return Ok(None);
         }
@@ -139,13 +141,8 @@ impl DhcpService {
         } else {
             Mode::Proxy
         };
-        let standings = Standings::new(policy, config.dhcp.discovery);
+        let standings = Standings::new(policy, discovery);
         Ok(Some(Self { interface, standings, server, mode, main, pxe, rival: Rival::default() }))
-    }
-
-    /// Whether unknown machines are answered; may change while it runs.
-    pub fn discovery(&self) -> Arc<AtomicBool> {
-        self.standings.discovery()
     }
 
     /// The interface and the leases on it, in full mode.

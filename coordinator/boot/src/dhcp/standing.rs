@@ -18,17 +18,13 @@ pub(crate) struct Standings {
 }
 
 impl Standings {
-    pub(crate) fn new(policy: Arc<dyn BootPolicy>, discovery: bool) -> Self {
-        Self { policy, discovery: Arc::new(AtomicBool::new(discovery)), unknown: Limiter::a_second(UNKNOWN_A_SECOND) }
+    /// `discovery`: whether unknown machines are answered; may change at any time.
+    pub(crate) fn new(policy: Arc<dyn BootPolicy>, discovery: Arc<AtomicBool>) -> Self {
+        Self { policy, discovery, unknown: Limiter::a_second(UNKNOWN_A_SECOND) }
     }
 
     pub(crate) fn policy(&self) -> &dyn BootPolicy {
         &*self.policy
-    }
-
-    /// Whether unknown machines are answered; may change at any time.
-    pub(crate) fn discovery(&self) -> Arc<AtomicBool> {
-        self.discovery.clone()
     }
 
     /// # Errors

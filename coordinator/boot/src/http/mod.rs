@@ -52,7 +52,6 @@ use super::neighbours::{Behind, Neighbours};
 use super::policy::{BootPolicy, Decision, Service, Unserved};
 use super::tftp::LOADERS;
 use crate::{arch::Arch, config::BootConfig};
-use landfall_edge::forwarded::Via;
 use landfall_edge::gate::{Limiter, Limiters, MAX_ADDRESSES, Rate};
 
 /// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
@@ -61,9 +60,9 @@ const DECISION_LIMIT: Duration = Duration::from_secs(10);
 /// Log lines per second about requests in another machine's name: any host can cause them.
 static IMPOSTORS: Limiter = Limiter::a_second(10);
 
-/// The other end of a connection and how it came here, in every request's extensions.
+/// The other end of a connection, in every request's extensions.
 #[derive(Debug, Clone, Copy)]
-pub struct Client(pub SocketAddr, pub Via);
+pub struct Client(pub SocketAddr);
 
 /// What the routes share.
 pub struct BootHttp {
@@ -315,9 +314,9 @@ fn sent_as(arch: &str) -> &str {
 /// Why the requesting address does not belong to the claimed machine, if so: knowing an Ethernet address must not be
 /// enough for a boot token. Of hosts behind a router nothing is known.
 async fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<String> {
-    let Client(peer, via) = *client?;
+    let peer = client?.0;
     let address = peer.ip().to_canonical();
-    match shared.neighbours.behind(peer, via).await {
+    match shared.neighbours.behind(peer).await {
         Behind::Unknown => None,
         Behind::Stray => Some(format!("the kernel does not say which port of this link has the address {address}")),
         Behind::Mac(real) if real == claimed || one_machine(shared, real, claimed).await => None,
@@ -391,11 +390,10 @@ async fn metadata(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>,
 }
 
 async fn answer_metadata(shared: &BootHttp, path: &str, client: Option<Client>) -> Response {
-    let found = client.and_then(|Client(address, via)| Some((ipv4(address.ip())?, via)));
-    let Some((ip, via)) = found else {
+    let Some(ip) = client.and_then(|c| ipv4(c.0.ip())) else {
         return plain(StatusCode::NOT_FOUND, "metadata is served over IPv4\n");
     };
-    let Some(mac) = shared.neighbours.mac(SocketAddr::new(ip.into(), 0), via).await else {
+    let Some(mac) = shared.neighbours.mac(SocketAddr::new(ip.into(), 0)).await else {
         return plain(StatusCode::NOT_FOUND, format!("{ip} is not on a link of the coordinator\n"));
     };
     match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {

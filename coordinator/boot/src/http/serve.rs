@@ -3,19 +3,13 @@
 //! | bound | number |
 //! |---|---|
 //! | connections | [`MAX_CONNECTIONS`] |
-//! | of one address, also through a standby (this host itself: no limit of its own) | [`CONNECTIONS_EACH`] |
+//! | of one address (this host itself: no limit of its own) | [`CONNECTIONS_EACH`] |
 //! | a request's headers | [`HEADER_LIMIT`], [`HEADER_BYTES`] |
 //!
 //! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download
 //! without a read for [`STALLED`] (it resumes by itself), first one of the address with the most connections.
 
-use std::{
-    convert::Infallible,
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -27,8 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::Client;
-use landfall_edge::forwarded::{Forwarders, Via};
-use landfall_edge::gate::{Admission, Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
+use landfall_edge::gate::{Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
 
 /// Connections at one time; more wait in the kernel's queue.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -50,13 +43,11 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Log lines per second about refused clients: any host can cause them.
 static LINES: Limiter = Limiter::a_second(10);
 
-/// Serves the routes until cancelled. `forwarders` may say that a connection is of another client.
+/// Serves the routes until cancelled.
 ///
 /// # Errors
 /// When accepting fails for another reason than a broken connection or a shortage that passes.
-pub async fn serve(
-    listener: TcpListener, router: Router, forwarders: Forwarders, cancel: CancellationToken,
-) -> io::Result<()> {
+pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> io::Result<()> {
     let gate = Gate::new(Limits { total: MAX_CONNECTIONS, waiting: QUIET, stalled: STALLED });
     let connections = TaskTracker::new();
     loop {
@@ -78,8 +69,8 @@ pub async fn serve(
                     }
                     continue;
                 };
-                let (router, door, cancel) = (router.clone(), (forwarders.clone(), gate.clone()), cancel.clone());
-                connections.spawn(connection((stream, peer), place, router, door, cancel));
+                let (router, cancel) = (router.clone(), cancel.clone());
+                connections.spawn(connection(stream, Client(peer), place, router, cancel));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
@@ -102,30 +93,8 @@ pub async fn serve(
 const SHORTAGES: [i32; 4] = [nix::libc::EMFILE, nix::libc::ENFILE, nix::libc::ENOBUFS, nix::libc::ENOMEM];
 
 async fn connection(
-    (mut stream, peer): (TcpStream, SocketAddr), mut place: Place<IpAddr>, router: Router,
-    (forwarders, gate): (Forwarders, Gate<IpAddr>), cancel: CancellationToken,
+    stream: TcpStream, client: Client, place: Place<IpAddr>, router: Router, cancel: CancellationToken,
 ) {
-    let refused = |why: &dyn std::fmt::Display| {
-        if let Some(left_out) = LINES.step() {
-            tracing::warn!(service = "http", client = %peer, %why, left_out, "a connection was closed");
-        }
-    };
-    let client = tokio::select! {
-        () = cancel.cancelled() => return,
-        () = place.seat().wanted() => return,
-        client = timeout(HEADER_LIMIT, forwarders.client_of(&mut stream, peer, place.seat())) => match client {
-            Ok(Ok((client, via))) => Client(client, via),
-            Ok(Err(error)) => return refused(&error),
-            Err(_) => return,
-        },
-    };
-    if client.1 != Via::Itself {
-        // From here on it counts as its client's own, not as the standby's.
-        place = match gate.try_admit(&origin(client.0.ip()), CONNECTIONS_EACH) {
-            Admission::Admitted(own) => own,
-            Admission::TooMany | Admission::Full => return refused(&"its client has too many connections"),
-        };
-    }
     let seat = Arc::clone(place.seat());
     let milliseconds = u32::try_from(STALL_LIMIT.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = setsockopt(&stream, TcpUserTimeout, &milliseconds) {

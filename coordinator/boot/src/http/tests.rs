@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, fs, sync::Mutex};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
-use landfall_edge::forwarded::{Forwarders, Via};
 use tower::ServiceExt;
 
 use super::*;
@@ -115,13 +114,9 @@ impl Site {
 
     /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
     async fn token_for(&self, address: &str) -> bool {
-        self.token_via(address, Via::Itself).await
-    }
-
-    async fn token_via(&self, address: &str, via: Via) -> bool {
         let mut request =
             http::Request::get("/boot/ipxe?mac=52:54:00:00:00:01").body(axum::body::Body::empty()).unwrap();
-        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024), via));
+        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024)));
         let body = self.router.clone().oneshot(request).await.unwrap().into_body();
         String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).contains("landfall.token=")
     }
@@ -335,17 +330,6 @@ async fn no_neighbour_gets_another_machines_boot_token() {
     ] {
         assert_eq!(site.token_for(address).await, given, "{why}");
     }
-    // What a standby forwards goes by the link of that one, where the same addresses may be others'.
-    for (address, seen, given) in [
-        ("10.77.0.1", Some("52:54:00:00:00:09"), false),
-        ("10.77.0.3", Some("52:54:00:00:00:01"), true),
-        ("10.77.0.3", None, true),
-        // It is on a link of this host, and asks a standby elsewhere.
-        ("127.0.0.3", None, false),
-    ] {
-        let via = Via::Standby(seen.map(|mac| mac.parse().unwrap()));
-        assert_eq!(site.token_via(address, via).await, given, "{address} of {seen:?}");
-    }
     // With our own DHCP server, an address that we did not lease belongs to no machine.
     let mac = |text: &str| text.parse::<MacAddr>().unwrap();
     let given = [
@@ -381,7 +365,7 @@ async fn a_stop_ends_a_download_over_a_real_connection() {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
-    let server = tokio::spawn(serve::serve(listener, site.router.clone(), Forwarders::default(), cancel.clone()));
+    let server = tokio::spawn(serve::serve(listener, site.router.clone(), cancel.clone()));
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     stream.write_all(b"GET /boot/kernel HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\n").await.unwrap();

@@ -19,7 +19,6 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::StatusCode;
 use landfall_api::{BOOT_TOKEN_PATH, MacAddr};
-use landfall_edge::forwarded::Via;
 use serde::Deserialize;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -35,19 +34,19 @@ struct TokenQuery {
     uuid: Option<Uuid>,
 }
 
-/// The route. Its listener puts the remote `SocketAddr` and the [`Via`] into every request's extensions.
+/// The route. Its listener puts the remote `SocketAddr` into every request's extensions.
 pub fn router(shared: Arc<BootHttp>) -> Router {
     Router::new().route(BOOT_TOKEN_PATH, get(token)).with_state(shared)
 }
 
 async fn token(
-    State(shared): State<Arc<BootHttp>>, from: Option<Extension<SocketAddr>>, via: Option<Extension<Via>>,
+    State(shared): State<Arc<BootHttp>>, from: Option<Extension<SocketAddr>>,
     query: Result<Query<TokenQuery>, QueryRejection>,
 ) -> Response {
     let Ok(Query(TokenQuery { mac, uuid })) = query else {
         return plain(StatusCode::BAD_REQUEST, "the parameter mac is missing or invalid: mac=52:54:00:12:34:56\n");
     };
-    let client = from.map(|Extension(address)| Client(address, via.map_or(Via::Itself, |Extension(via)| via)));
+    let client = from.map(|Extension(address)| Client(address));
     if let Some(refused) = too_many(&shared, client.as_ref()) {
         return refused;
     }
@@ -74,7 +73,7 @@ async fn token(
 
 async fn is_its_own(shared: &BootHttp, client: Option<&Client>, mac: MacAddr) -> bool {
     let Some(client) = client else { return false };
-    match shared.neighbours.behind(client.0, client.1).await {
+    match shared.neighbours.behind(client.0).await {
         Behind::Mac(real) => real == mac || one_machine(shared, real, mac).await,
         Behind::Unknown | Behind::Unleased(_) | Behind::Stray => false,
     }

@@ -30,7 +30,6 @@ use self::packet::{ACCESS_VIOLATION, Incoming, NOT_FOUND, ReadRequest, UNDEFINED
 use self::transfer::{Ending, send_file};
 use super::dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER};
 use super::neighbours::Neighbours;
-use landfall_edge::forwarded::Via;
 use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Seat, each_of, origin};
 use landfall_edge::metrics::metrics;
 use landfall_edge::text::{MAX_PATH, cut};
@@ -205,7 +204,7 @@ impl Files {
     }
 
     async fn mac(&self, client: SocketAddr) -> Option<String> {
-        self.neighbours.mac(client, Via::Itself).await.as_ref().map(MacAddr::to_string)
+        self.neighbours.mac(client).await.as_ref().map(MacAddr::to_string)
     }
 
     async fn transfer(

@@ -91,7 +91,7 @@ metrics! {
     manifest_problems: Gauge = Gauge::new(), "landfall_manifest_problems";
     /// Unix time of the last look at deadlines and silent agents.
     ticked: Gauge = Gauge::new(), "landfall_last_tick_timestamp_seconds";
-    /// Whether this coordinator has the store: 1, or 0 of one that stands by.
+    /// Whether this coordinator leads: 1. Of several with one database one does.
     active: Gauge = Gauge::new(), "landfall_active";
     /// Unix time of the last look at the manifests.
     manifest_scanned: Gauge = Gauge::new(), "landfall_manifest_last_scan_timestamp_seconds";

@@ -15,4 +15,4 @@ pub use attempts::{asks_again_to_eject, begin, cleared, doubt, end, gives, holds
 pub use conditions::{Contact, Ports, erase, follow_document, recognise, show, show_medium, status_of};
 pub use plan::{Look, has_time, next, tried};
 pub use step::{Outcome, Step};
-pub use wanted::{Wanted, may_act, wanted};
+pub use wanted::{Wanted, wanted};

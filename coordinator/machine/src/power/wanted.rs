@@ -1,20 +1,10 @@
 //! What is wanted of a machine's power.
 
-use landfall_api::{Machine, MachineStatus, PowerState, Workflow, WorkflowPhase};
+use landfall_api::{Machine, PowerState, Workflow, WorkflowPhase};
 use uuid::Uuid;
 
 use super::attempts::open;
 use crate::life::wants_agent;
-use crate::limits::Limits;
-use crate::session::Session;
-use crate::time::Now;
-
-/// Whether an agent of the machine may act on a lease, heard or not. Without a session in this process the status says what there
-/// was when it started.
-pub fn may_act(session: Option<&Session>, status: Option<&MachineStatus>, limits: &Limits, now: Now) -> bool {
-    let remembered = || Session::remembered(status?, limits);
-    session.cloned().or_else(remembered).is_some_and(|session| session.may_act(now))
-}
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

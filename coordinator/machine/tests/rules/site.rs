@@ -168,7 +168,8 @@ impl Site {
         let older = of.filter(|_| !is_newest).and_then(|of| self.workflow(of)).cloned();
         let which = if is_newest { Which::Newest } else { Which::Older };
         let began = newest.as_ref().is_some_and(|workflow| has_begun(workflow));
-        let state = MachineState { machine: self.stored.machine.clone(), newest, older, session: self.session.clone() };
+        let (machine, session) = (self.stored.machine.clone(), self.session.clone());
+        let state = MachineState { machine, newest, older, session, coordinator: None };
         let (input, before) = (input(which), self.stored.machine.clone());
         let decides = matches!(input, Input::Adopt(_));
         let (state, effects) = step(&self.limits(), state, input, self.moment());

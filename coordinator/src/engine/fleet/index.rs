@@ -1,8 +1,8 @@
 //! An index over all documents: machines by address and uid, workflows by uid, running workflows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use landfall_api::{EnrolmentStatus, MacAddr, Machine, Reservation, Workflow};
+use landfall_api::{Document, EnrolmentStatus, Kind, MacAddr, Machine, Reservation, Workflow};
 use landfall_machine::is_open;
 use uuid::Uuid;
 
@@ -238,6 +238,30 @@ impl Index {
         }
     }
 
+    /// Forgets the machines and workflows that are not among these, which are all there are.
+    pub(in crate::engine) fn retain(&mut self, all: &[Document]) {
+        let stays: HashSet<_> = all.iter().map(|document| (document.kind(), &*document.metadata().name)).collect();
+        let is_gone = |kind, name: &String| !stays.contains(&(kind, name.as_str()));
+        let gone: Vec<_> = self.described.keys().filter(|name| is_gone(Kind::Machine, name)).cloned().collect();
+        for name in gone {
+            let Some(described) = self.described.remove(&name) else { continue };
+            described.uid.into_iter().for_each(|uid| self.drop_uid(uid));
+            self.drop_described(&name, &described);
+            self.deleting.remove(&name);
+            self.discovered.forget(&name);
+        }
+        self.workflow_names.retain(|_, name| !is_gone(Kind::Workflow, name));
+        for runs in self.runs.values_mut() {
+            runs.retain(|name| !is_gone(Kind::Workflow, name));
+        }
+        self.runs.retain(|_, runs| !runs.is_empty());
+        let gone: Vec<_> = self.active.keys().filter(|name| is_gone(Kind::Workflow, name)).cloned().collect();
+        for name in gone {
+            self.active.remove(&name);
+            self.admission.forget(&name);
+        }
+    }
+
     /// Runs of machines that have no document any more.
     pub(in crate::engine) fn runs_without_machine(&self) -> Vec<String> {
         let gone = self.runs.iter().filter(|(machine, _)| !self.described.contains_key(*machine));
@@ -313,7 +337,6 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::Document;
     use serde_json::json;
 
     use super::*;

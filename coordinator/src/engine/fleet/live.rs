@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use landfall_api::Machine;
 use landfall_api::message::ToAgent;
-use landfall_machine::Session;
+use landfall_machine::elsewhere::Grounds;
+use landfall_machine::{Epoch, Session};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use uuid::Uuid;
 
@@ -21,6 +23,11 @@ impl Machines {
     pub(in crate::engine) async fn lock(&self, uid: Uuid) -> OwnedMutexGuard<Live> {
         let machine = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(uid).or_default().clone();
         machine.lock_owned().await
+    }
+
+    /// Whether something of that machine was asked here.
+    pub(in crate::engine) fn knows(&self, uid: Uuid) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&uid)
     }
 
     pub(in crate::engine) fn forget(&self, uid: Uuid) {
@@ -45,6 +52,8 @@ pub(in crate::engine) struct Live {
     pub(in crate::engine) session: Option<Session>,
     /// Where its messages go; `None` when the stream ended.
     to_agent: Option<mpsc::Sender<ToAgent>>,
+    /// What its agent's instructions followed from in the last step, where several coordinators have one database.
+    pub(in crate::engine) grounds: Option<Grounds>,
 }
 
 impl Live {
@@ -63,8 +72,18 @@ impl Live {
         }
     }
 
+    /// Another coordinator has given the machine a newer session than the one that is here, which ends. Its agent may be the same one: it
+    /// asks again, and is judged then.
+    pub(in crate::engine) fn give_way(&mut self, machine: &Machine) {
+        let newest = Epoch::new(machine.status.as_ref().map_or(0, |status| status.epoch));
+        if self.session.take_if(|session| session.epoch() < newest).is_some() {
+            self.cut();
+        }
+    }
+
     /// Takes in the session as a step left it.
     pub(in crate::engine) fn put(&mut self, session: Option<Session>) {
+        let session = session.filter(|session| !session.is_elsewhere());
         if session.as_ref().is_none_or(|session| !session.is_connected()) {
             self.to_agent = None;
         }

@@ -45,15 +45,27 @@ pub struct Fleet {
     horizon: Horizon,
     index: Mutex<Index>,
     machines: Machines,
+    /// This coordinator's URL, where several have one database.
+    own: Option<Arc<str>>,
+    /// Of several, it does what one alone does: for how long nothing has confirmed that.
+    lead: Mutex<Option<Unconfirmed>>,
+    led_by: Mutex<Option<String>>,
 }
+
+/// For how long nothing has confirmed something.
+pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 impl Fleet {
     /// The fleet of a store whose documents `index` has taken in.
     pub(in crate::engine) fn new(
         store: Store, settings: Settings, clock: Clock, horizon: Horizon, index: Index,
     ) -> Self {
+        let own = settings.own.clone();
         Self {
             begun: clock.steady(),
+            lead: Mutex::default(),
+            led_by: Mutex::default(),
+            own,
             store,
             settings: ArcSwap::from_pointee(settings),
             clock,
@@ -68,7 +80,7 @@ impl Fleet {
         &self.store
     }
 
-    /// Whether what is promised to an agent now holds: no other coordinator can have taken the store.
+    /// Whether what is promised to an agent now holds: no other coordinator can have taken its machine over.
     pub(in crate::engine) fn may_promise(&self) -> bool {
         self.store.documents().unconfirmed() < CONFIRMED_WITHIN
     }
@@ -78,14 +90,71 @@ impl Fleet {
         if self.may_promise() {
             return Ok(());
         }
-        let unsure = "the database has not confirmed for some seconds that it is this coordinator's";
+        let unsure = "the database has not answered this coordinator for some seconds";
         Err(Problem::new(ErrorCode::StoreUnavailable, unsure)
             .hint("check the database; another coordinator may have taken this one's place"))
+    }
+
+    /// Whether what one of several coordinators does alone may be done now.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `StoreUnavailable`.
+    pub(in crate::engine) fn is_sure_to_lead(&self) -> Result<(), Problem> {
+        if self.leads() {
+            return self.is_sure();
+        }
+        let unsure = "this coordinator does not lead any more";
+        Err(Problem::new(ErrorCode::StoreUnavailable, unsure).hint("ask again in some seconds"))
     }
 
     /// Whether this coordinator has lost its store for so long that agents and machines are better off with another one, if there is one.
     pub(crate) fn has_lost_store(&self) -> bool {
         self.store.documents().unconfirmed() > GIVE_UP_AFTER
+    }
+
+    /// This coordinator's URL, where several have one database.
+    pub fn own(&self) -> Option<Arc<str>> {
+        self.own.clone()
+    }
+
+    /// Of several coordinators, this one does what one alone does, as long as `lead` confirms it; or does not any more.
+    pub(in crate::engine) fn set_lead(&self, lead: Option<Unconfirmed>) {
+        *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = lead;
+    }
+
+    /// Whether this coordinator does what one of several does alone.
+    pub fn leads(&self) -> bool {
+        let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.own.is_none() || lead.is_some_and(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
+    }
+
+    /// Which coordinator leads, where it is not this one.
+    pub fn led_by(&self) -> Option<String> {
+        self.led_by.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another one leads, or none does.
+    pub fn set_led_by(&self, url: Option<String>) {
+        *self.led_by.lock().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    /// Whether the machine's session is this coordinator's own.
+    pub(in crate::engine) fn has_session(&self, machine: &Machine) -> bool {
+        let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
+        self.own.is_some() && holder.and_then(|holder| holder.coordinator.as_deref()) == self.own.as_deref()
+    }
+
+    /// Whether this coordinator is the one that time passes for on the machine: it has its session, or the machine has none and this
+    /// one leads.
+    pub(in crate::engine) fn has(&self, machine: &Machine) -> bool {
+        let Some(own) = self.own.as_deref() else { return true };
+        let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
+        holder.and_then(|holder| holder.coordinator.as_deref()).map_or_else(|| self.leads(), |of| of == own)
+    }
+
+    /// The same by the machine's name; not of one that is gone.
+    pub(in crate::engine) async fn has_named(&self, name: &str) -> Result<bool, Problem> {
+        Ok(self.own.is_none() || self.store.machine(name).await?.is_some_and(|machine| self.has(&machine)))
     }
 
     /// Every machine's lock.
@@ -223,13 +292,19 @@ impl Fleet {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" changed again and again during the request")))
+        Err(contended(name))
     }
 
     /// Makes an entry of the audit log.
     pub async fn audit(&self, note: Note) {
         self.store.audit().note(self.now(), note).await;
     }
+}
+
+/// Each of [`CAS_TRIES`] met another writer: as if the store were not to be written.
+pub(in crate::engine) fn contended(machine: &str) -> Problem {
+    Problem::new(ErrorCode::StoreUnavailable, format!("machine \"{machine}\" is being changed without end"))
+        .hint("find what changes it, then repeat the request")
 }
 
 fn no_machine(uid: Uuid) -> Problem {

@@ -1,6 +1,7 @@
 //! What the engine goes by.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_api::{Action, Machine, Problem, message::ToolsLayer};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub discovery: DiscoveryConfig,
     /// What actions need that the agent cannot perform itself.
     pub tools: ToolsLayers,
+    /// This coordinator's URL, where several have one database.
+    pub own: Option<Arc<str>>,
 }
 
 impl Settings {
@@ -66,6 +69,7 @@ impl Settings {
             power_on_interval: config.limits.power_on_interval.get(),
             discovery: config.discovery.clone(),
             tools,
+            own: config.store.url.is_some().then(|| config.tls_url().into()),
         }
     }
 

@@ -39,11 +39,17 @@ type Found = (Shared<Machine>, Option<Shared<Workflow>>);
 
 impl Pools {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, requests: Requests, machines: &[Shared<Machine>]) -> Self {
+        let pools = Self { fleet, requests, claimed: Mutex::default(), lacked: Mutex::default() };
+        pools.claim_all(machines);
+        pools
+    }
+
+    /// Takes in which of all machines the pools have.
+    pub(in crate::engine) fn claim_all(&self, machines: &[Shared<Machine>]) {
         let claim = |machine: &Shared<Machine>| {
             Some((machine.metadata.name.clone(), machine.status.as_ref()?.pool.as_ref()?.uid))
         };
-        let claimed = machines.iter().filter_map(claim).collect();
-        Self { fleet, requests, claimed: Mutex::new(claimed), lacked: Mutex::default() }
+        *self.claimed() = machines.iter().filter_map(claim).collect();
     }
 
     /// Looks at the pools until `stop`.

@@ -40,7 +40,7 @@ impl Driver {
             let Some(bmc) = self.connection.bmc() else { break };
             // Once: a machine that was switched off for it must not stay so.
             if n == 0 {
-                self.shared.fleet.is_sure()?;
+                self.shared.fleet.is_sure_to_lead()?;
             }
             if let Err(error) = bmc.change_power(*change).await {
                 if !matches!(error, BmcError::Unsupported { .. }) {

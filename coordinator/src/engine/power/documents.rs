@@ -1,7 +1,8 @@
 //! What a look at a machine's power goes by.
 
 use landfall_api::{BmcStatus, Machine, PowerState, Problem, Shared, Workflow};
-use landfall_machine::power::{Wanted, may_act, wanted};
+use landfall_machine::power::{Wanted, wanted};
+use landfall_machine::{Session, elsewhere};
 
 use crate::engine::fleet::Fleet;
 
@@ -9,7 +10,7 @@ use crate::engine::fleet::Fleet;
 pub(super) struct Documents {
     pub(super) machine: Shared<Machine>,
     pub(super) workflow: Option<Shared<Workflow>>,
-    /// An agent is there.
+    /// An agent is there, or at another coordinator.
     pub(super) connected: bool,
     /// An agent may act on a lease, heard or not.
     pub(super) may_act: bool,
@@ -26,8 +27,10 @@ impl Documents {
         let (mut connected, mut acts) = (false, false);
         if let Some(uid) = machine.metadata.uid {
             let live = fleet.machines().lock(uid).await;
-            connected = live.is_connected();
-            acts = may_act(live.session.as_ref(), machine.status.as_ref(), &fleet.limits(), fleet.moment());
+            let (own, now) = (fleet.own(), fleet.moment());
+            let known = elsewhere::known(&machine, live.session.clone(), own.as_deref(), &fleet.limits(), now);
+            connected = live.is_connected() || known.as_ref().is_some_and(Session::is_elsewhere);
+            acts = known.is_some_and(|session| session.may_act(now));
         }
         Ok(Some(Self { machine, workflow, connected, may_act: acts }))
     }

@@ -23,7 +23,9 @@ impl Driver {
 
     /// Wakes a machine once more: it may have been on its way down, or its switch's port closed, when it was woken first.
     pub(super) async fn wake_again(&mut self) {
-        if self.on_since.is_some_and(|since| since.elapsed() < WAKE_AGAIN) || !self.shared.fleet.may_promise() {
+        if self.on_since.is_some_and(|since| since.elapsed() < WAKE_AGAIN)
+            || self.shared.fleet.is_sure_to_lead().is_err()
+        {
             return;
         }
         self.on_since = Some(Instant::now());
@@ -74,7 +76,7 @@ impl Driver {
             self.medium = Some(given);
         }
         let Some(bmc) = self.connection.bmc() else { return Ok(Some(AGAIN)) };
-        self.shared.fleet.is_sure()?;
+        self.shared.fleet.is_sure_to_lead()?;
         tracing::info!(machine = self.machine, ?step, "the machine's BMC is asked");
         let made = boot::make(bmc.as_mut(), step, &found.machine, medium.as_deref()).await;
         let now = self.shared.fleet.now();

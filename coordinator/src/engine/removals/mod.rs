@@ -1,6 +1,5 @@
 //! What is removed, and all that goes with it: workflows with their events and logs, machines with their rights.
 
-mod orphans;
 mod retention;
 
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use landfall_store::StoreError;
 
 use super::fleet::{Fleet, Live};
 use super::telemetry::Telemetry;
-use orphans::TakenBack;
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;
@@ -20,12 +18,11 @@ const KEPT_RUNS: usize = 20;
 pub(in crate::engine) struct Removals {
     fleet: Arc<Fleet>,
     telemetry: Arc<Telemetry>,
-    taken_back: TakenBack,
 }
 
 impl Removals {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, telemetry: Arc<Telemetry>) -> Self {
-        Self { fleet, telemetry, taken_back: TakenBack::default() }
+        Self { fleet, telemetry }
     }
 
     pub(in crate::engine) async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {

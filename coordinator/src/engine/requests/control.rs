@@ -114,7 +114,7 @@ impl Requests {
             retry_of: Some(workflow.to_owned()),
             ..found.spec.clone()
         };
-        self.launch(live, BTreeMap::new(), spec, status).await
+        self.launch((live, &described), BTreeMap::new(), spec, status).await
     }
 }
 

@@ -80,6 +80,9 @@ impl Requests {
         let names = self.fleet.index().deleting();
         let mut outcome = Ok(());
         for name in names {
+            if !self.fleet.has_named(&name).await? {
+                continue;
+            }
             outcome = outcome.and(self.steps.hand_in(&name, Input::Tick).await);
         }
         outcome

@@ -13,7 +13,7 @@ use landfall_api::{
     Kind, Machine, MachineStatus, Metadata, PoolClaim, PowerOffSpec, Problem, Purpose, RebootSpec, Shared, WipeLevel,
     WipeSpec, Workflow, WorkflowSpec, WorkflowStatus,
 };
-use landfall_machine::life::{is_installed, may_begin, take_up, was_installed};
+use landfall_machine::life::{busy, is_installed, may_begin, take_up, was_installed};
 use landfall_machine::pool::carries_system;
 use landfall_machine::{Input, derive, is_held, turn};
 use tokio::sync::OwnedMutexGuard;
@@ -21,12 +21,13 @@ use uuid::Uuid;
 
 use self::{check::Checks, render::Renderings};
 use super::assignments::{Assignments, lays_out};
-use super::fleet::{Fleet, Live};
+use super::fleet::{CAS_TRIES, Fleet, Live, contended};
 use super::removals::Removals;
 use super::secrets::Vault;
 use super::source::SourceChecker;
 use super::steps::Steps;
 use crate::workflow::Plan;
+use landfall_store::{ChangeSet, StoreError};
 
 /// How long the clearing of signatures may take in deprovisioning, seconds.
 const CLEARS_WITHIN: u64 = 5 * 60;
@@ -235,7 +236,7 @@ impl Requests {
             authority,
             ..WorkflowSpec::default()
         };
-        self.launch(live, labels, spec, status).await
+        self.launch((live, &found), labels, spec, status).await
     }
 
     /// The machine, locked, if anything may begin on it.
@@ -264,8 +265,8 @@ impl Requests {
     /// Makes the run, gives it its place in the queue, and hands it to the machine's agent if one is there and it is its
     /// turn.
     async fn launch(
-        &self, mut live: OwnedMutexGuard<Live>, labels: BTreeMap<String, String>, spec: WorkflowSpec,
-        status: WorkflowStatus,
+        &self, (mut live, idle): (OwnedMutexGuard<Live>, &Machine), labels: BTreeMap<String, String>,
+        spec: WorkflowSpec, status: WorkflowStatus,
     ) -> Result<Shared<Workflow>, Problem> {
         let now = self.fleet.now();
         let machine = spec.machine.clone();
@@ -290,23 +291,9 @@ impl Requests {
             }
         }
         derive::workflow(&mut workflow, now);
-        let created = match self.fleet.store().documents().create(Document::from(workflow)).await {
-            Ok(Document::Workflow(created)) => Ok(created),
-            Ok(_) => Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
-            Err(error) => Err(error.into()),
-        };
+        let created = self.create_run(&workflow, idle).await;
         let mut workflow = created.inspect_err(|_| self.fleet.index().admission.forget(&name))?;
         self.fleet.index().put_workflow(&workflow);
-        // The run and its machine's word of it are two documents, and the run comes first.
-        let named = match self.name_run(machine, &workflow).await {
-            Ok(named) => named,
-            Err(problem) => {
-                // Its machine does not know of it, so nothing would ever begin or end it.
-                self.removals.take_back(&workflow).await;
-                return Err(problem);
-            }
-        };
-        drop(named);
         let by = workflow.spec.authority.as_ref();
         let (person, force) = (by.map_or("none", |by| by.person.as_str()), by.is_some_and(|by| by.force));
         tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a workflow was \
@@ -334,10 +321,33 @@ impl Requests {
         Ok(workflow)
     }
 
-    /// The machine's document names its newest run from here on.
-    async fn name_run(&self, machine: &str, workflow: &Workflow) -> Result<Shared<Machine>, Problem> {
-        let now = self.fleet.now();
-        self.fleet.mutate_machine(machine, |machine| take_up(machine, workflow, now)).await
+    /// Stores a run, and its machine's word of it. `idle`: the machine as it was found free for it.
+    async fn create_run(&self, workflow: &Workflow, idle: &Machine) -> Result<Shared<Workflow>, Problem> {
+        let newest = |machine: &Machine| machine.status.as_ref().and_then(|status| status.workflow.clone());
+        let force = workflow.spec.authority.as_ref().is_some_and(|by| by.force);
+        for _ in 0..CAS_TRIES {
+            // What is not changed under this coordinator's lock may be changed by another one.
+            let mut machine = self.fleet.described(&workflow.spec.machine).await?;
+            may_begin(&machine)?;
+            refuse_if_held(&machine, force)?;
+            if let Some(other) = newest(&machine).filter(|_| newest(&machine) != newest(idle)) {
+                return Err(busy(&workflow.spec.machine, &other));
+            }
+            take_up(&mut machine, workflow, self.fleet.now());
+            let (new, changed) = (vec![Document::from(workflow.clone())], vec![Document::from(machine)]);
+            match self.fleet.store().documents().write(ChangeSet { new, changed, ..ChangeSet::default() }).await {
+                Ok(stored) => {
+                    let run = stored.into_iter().find_map(|document| match document {
+                        Document::Workflow(run) => Some(run),
+                        _ => None,
+                    });
+                    return run.ok_or_else(|| Problem::new(ErrorCode::Internal, "the store answered no workflow"));
+                }
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(contended(&workflow.spec.machine))
     }
 }
 

@@ -115,7 +115,7 @@ impl Sessions {
         let (now, limits, epoch) = (self.fleet.moment(), self.fleet.limits(), Epoch::new(epoch));
         let session = newest_session(live.session.as_mut(), epoch)?;
         let unnoted = session.clone();
-        let beat = session.beats(&limits, vitals, now);
+        let (was_silent, beat) = (session.is_silent(), session.beats(&limits, vitals, now));
         if beat.noted {
             live.session = Some(unnoted);
             let name = self.fleet.machine_name(machine_uid)?;
@@ -125,6 +125,10 @@ impl Sessions {
                 Err(refused) => {
                     tracing::warn!(machine = %name, problem = %refused.problem, "a heartbeat could not be stored; the \
                         next one will be");
+                    // Another coordinator would go on to count it as silent.
+                    if was_silent && self.fleet.own().is_some() {
+                        return Ok(());
+                    }
                     newest_session(live.session.as_mut(), epoch)?.beats_unnoted(&limits, vitals, now);
                 }
             }

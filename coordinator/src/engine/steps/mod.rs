@@ -13,16 +13,17 @@ use landfall_api::{
     Condition, ConditionType, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine, MachineStatus, Problem, Shared,
     Workflow, WorkflowStatus,
 };
+use landfall_machine::elsewhere::Grounds;
 use landfall_machine::{Effect, Input, MachineState, Refusal, Which, is_running, step};
 use tokio::sync::mpsc;
 
 use super::alarms::Alarms;
 use super::assignments::Assignments;
-use super::fleet::{CAS_TRIES, Fleet, Live};
+use super::fleet::{CAS_TRIES, Fleet, Live, contended};
 use super::removals::Removals;
 use super::shorten::{Room, outgrown, shorten};
 use super::telemetry::Telemetry;
-use landfall_store::StoreError;
+use landfall_store::{ChangeSet, Seen, StoreError};
 
 /// The documents as they were loaded, shared with the store.
 struct Loaded {
@@ -32,12 +33,13 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn state(&self, live: &Live) -> MachineState {
+    fn state(&self, live: &Live, coordinator: Option<Arc<str>>) -> MachineState {
         MachineState {
             machine: self.machine.clone(),
             newest: self.newest.clone(),
             older: self.older.clone(),
             session: live.session.clone(),
+            coordinator,
         }
     }
 }
@@ -91,7 +93,8 @@ impl Steps {
             let (now, limits, mut room) = (self.fleet.moment(), self.fleet.limits(), Room::Whole);
             for _ in 0..CAS_TRIES {
                 let loaded = self.load(machine, workflow).await?;
-                let mut state = loaded.state(live);
+                live.give_way(&loaded.machine);
+                let mut state = loaded.state(live, self.fleet.own());
                 let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
                 let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
                 let input = input(&state, which);
@@ -119,6 +122,7 @@ impl Steps {
                     Ok(()) => {
                         self.keep_all_tails_open(&loaded, &state);
                         live.put(state.session.clone());
+                        live.grounds = self.fleet.own().map(|_| Grounds::of(&state));
                         let carried = self.carry_out(live, state, effects).await;
                         if carried.as_ref().is_err_and(|failed| failed.problem.code == ErrorCode::StoreUnavailable) {
                             // An agent that could not be informed is cut off: nothing would inform it later, and when it comes back
@@ -135,8 +139,48 @@ impl Steps {
                     Err(error) => return Err(Problem::from(error).into()),
                 }
             }
-            Err(Problem::new(ErrorCode::Conflict, format!("machine \"{machine}\" is being changed without end")).into())
+            Err(contended(machine).into())
         })
+    }
+
+    /// Looks whether another coordinator has changed what the agent here goes by. Then its session is closed: it connects again, and is
+    /// instructed anew.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(in crate::engine) async fn heed_others(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
+        if !live.is_connected() {
+            return Ok(());
+        }
+        let loaded = self.load(machine, None).await?;
+        live.give_way(&loaded.machine);
+        let grounds = Grounds::of(&loaded.state(live, self.fleet.own()));
+        let known = live.grounds.replace(grounds);
+        let (true, Some(session)) = (known != Some(grounds), live.session.as_ref().filter(|_| live.is_connected()))
+        else {
+            return Ok(());
+        };
+        if grounds.is_going() {
+            // It says when it has stopped.
+            let (epoch, reason) = (session.epoch().get(), "the machine was deleted".to_owned());
+            live.send(ToAgent::Fenced { epoch, reason });
+        } else {
+            tracing::info!(machine, "another coordinator has changed what the agent is to do; it connects again");
+            live.cut();
+        }
+        Ok(())
+    }
+
+    /// What the agent goes by was changed here, and it needs to hear nothing of it.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(in crate::engine) async fn accept_change(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
+        if self.fleet.own().is_some() && live.is_connected() {
+            let loaded = self.load(machine, None).await?;
+            live.grounds = Some(Grounds::of(&loaded.state(live, self.fleet.own())));
+        }
+        Ok(())
     }
 
     async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {
@@ -156,98 +200,68 @@ impl Steps {
         Ok(Loaded { machine, newest, older })
     }
 
-    /// Stores what the step says, in its order. What is unchanged is not written: most events say nothing new of the
-    /// machine, and the store would only be asked to say so, after a sync.
+    /// Stores what the step says, in its order, as one: all of it, and only while no document that the step went by has changed.
+    /// What is unchanged is not written: most events say nothing new of the machine.
     ///
     /// `logged`: the event log says again what the step was made of. Where nothing else is to be done about it, and the machine's
-    /// document says no more than follows from it, both may wait: most events only move an action on.
+    /// document says no more than follows from it, it may wait: most events only move an action on.
     async fn store_all(
         &self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect], logged: bool,
     ) -> Result<(), StoreError> {
-        let mut stored = 0;
+        let documents = self.fleet.store().documents();
+        let mut machine = Some(&loaded.machine).filter(|machine| **machine != state.machine);
+        let (mut newest, mut older) = (loaded.newest.as_ref(), loaded.older.as_ref());
         let only_stores =
             |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(Which::Newest));
-        let later = logged && effects.iter().all(only_stores);
-        let writes_later = self.fleet.store().documents().writes_later();
-        if later && writes_later && loaded.machine != state.machine && follows(loaded, state) {
-            return self.store_both_later(loaded, state).await;
-        }
-        let later = later && loaded.machine == state.machine;
+        let may_wait = machine.is_none() || (documents.writes_later() && follows(loaded, state));
+        let is_later = logged && effects.iter().all(only_stores) && may_wait;
+        // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
+        let mut changed = Vec::new();
         for effect in effects {
-            let outcome = match effect {
-                Effect::StoreMachine if later => Ok(false),
-                Effect::StoreMachine => self.store_machine(loaded, state, stored > 0).await,
+            match effect {
+                Effect::StoreMachine => {
+                    changed.extend(machine.take().map(|old| std::mem::replace(&mut state.machine, old.clone()).into()));
+                }
                 Effect::StoreWorkflow(Which::Newest) => {
-                    self.store_workflow(loaded.newest.as_ref(), &mut state.newest, later).await
+                    changed.extend(newest.take().and(state.newest.take()).map(Document::from));
                 }
                 Effect::StoreWorkflow(Which::Older) => {
-                    self.store_workflow(loaded.older.as_ref(), &mut state.older, false).await
+                    changed.extend(older.take().and(state.older.take()).map(Document::from));
                 }
-                _ => continue,
-            };
-            stored += usize::from(outcome?);
-        }
-        Ok(())
-    }
-
-    /// `begun`: another document of this step is stored already, so that the step cannot be made again. Then the status,
-    /// which is written here alone, goes beside what another writer made of the rest; where other writers never pause,
-    /// the error is as if the store were not to be written, because what the step asks to be sent must not be sent.
-    async fn store_machine(&self, loaded: &Loaded, state: &mut MachineState, begun: bool) -> Result<bool, StoreError> {
-        if loaded.machine == state.machine {
-            return Ok(false);
-        }
-        for _ in 0..CAS_TRIES {
-            let document = Document::from(state.machine.clone());
-            match self.fleet.store().documents().update(document).await {
-                Ok(Document::Machine(machine)) => {
-                    state.machine = machine;
-                    return Ok(true);
-                }
-                Ok(_) => return Ok(true),
-                Err(StoreError::Conflict { .. }) if begun => {
-                    let name = &state.machine.metadata.name;
-                    let Some(newer) = self.fleet.store().machine(name).await? else { return Ok(false) };
-                    let (status, finalizers) = (state.machine.status.take(), state.machine.metadata.finalizers.clone());
-                    state.machine = newer;
-                    (state.machine.status, state.machine.metadata.finalizers) = (status, finalizers);
-                }
-                // It was deleted meanwhile: its workflow stands by itself.
-                Err(StoreError::NotFound { .. }) if begun => return Ok(false),
-                Err(error) => return Err(error),
+                _ => {}
             }
         }
-        Err(StoreError::Contended { kind: Kind::Machine, name: state.machine.metadata.name.clone() })
-    }
-
-    async fn store_workflow(
-        &self, before: Option<&Shared<Workflow>>, after: &mut Option<Shared<Workflow>>, later: bool,
-    ) -> Result<bool, StoreError> {
-        // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
-        let (Some(before), Some(given)) = (before, after.take()) else { return Ok(false) };
-        let documents = self.fleet.store().documents();
-        let stored =
-            if later { documents.update_later(given.into()).await? } else { documents.update(given.into()).await? };
-        self.note_workflow(before, after, stored);
-        Ok(true)
-    }
-
-    /// What a start after a crash makes up of the events: of the machine and of its newest workflow.
-    async fn store_both_later(&self, loaded: &Loaded, state: &mut MachineState) -> Result<(), StoreError> {
-        let (Some(before), Some(workflow)) = (&loaded.newest, state.newest.take()) else { return Ok(()) };
-        let machine = state.machine.clone().into();
-        let stored = self.fleet.store().documents().update_both_later(machine, workflow.into()).await?;
-        if let Document::Machine(machine) = stored.0 {
-            state.machine = machine;
+        if changed.is_empty() {
+            return Ok(());
         }
-        self.note_workflow(before, &mut state.newest, stored.1);
+        let is_changed = |kind, name: &str| {
+            changed.iter().any(|document: &Document| document.kind() == kind && document.metadata().name == name)
+        };
+        let runs = loaded.newest.iter().chain(&loaded.older).map(|run| (Kind::Workflow, &run.metadata));
+        let read = std::iter::once((Kind::Machine, &loaded.machine.metadata)).chain(runs);
+        let seen = read.filter(|(kind, read)| !is_changed(*kind, &read.name));
+        let seen = seen.map(|(kind, read)| Seen { kind, name: read.name.clone(), version: read.resource_version });
+        let seen = seen.collect();
+        for document in documents.write(ChangeSet { changed, seen, is_later, ..ChangeSet::default() }).await? {
+            match document {
+                Document::Machine(machine) => state.machine = machine,
+                Document::Workflow(run) => {
+                    let is_it = |before: &&Shared<Workflow>| before.metadata.name == run.metadata.name;
+                    let [newest, older] = [&loaded.newest, &loaded.older].map(|before| before.as_ref().filter(is_it));
+                    if let Some(before) = newest {
+                        self.note_workflow(before, state.newest.insert(run));
+                    } else if let Some(before) = older {
+                        self.note_workflow(before, state.older.insert(run));
+                    }
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
     /// Takes in a workflow as it was stored.
-    fn note_workflow(&self, before: &Workflow, after: &mut Option<Shared<Workflow>>, stored: Document) {
-        let Document::Workflow(stored) = stored else { return };
-        let after = &*after.insert(stored);
+    fn note_workflow(&self, before: &Workflow, after: &Workflow) {
         self.fleet.index().put_workflow(after);
         self.telemetry.follow(after);
         self.wake_queue();

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use landfall_api::HistoryEntry;
 
 use super::*;
-use landfall_store::{Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
+use landfall_store::{ChangeSet, Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
 /// What another writer creates after a write.
@@ -93,12 +93,8 @@ impl DocumentStore for Faulty {
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.memory.counts().await
     }
-    async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        self.ask(&document)?;
-        self.memory.create(document).await
-    }
-    async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        self.ask(&document)?;
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        set.new.iter().chain(&set.changed).try_for_each(|document| self.ask(document))?;
         let under_way = self.updates.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_updates.fetch_max(under_way, Ordering::SeqCst);
         // As long as a commit takes: all that can be asked for meanwhile is.
@@ -106,13 +102,15 @@ impl DocumentStore for Faulty {
             tokio::task::yield_now().await;
         }
         self.updates.fetch_sub(1, Ordering::SeqCst);
-        self.overtake(&document).await?;
-        let written = self.memory.update(document).await?;
-        let other = {
+        for document in &set.changed {
+            self.overtake(document).await?;
+        }
+        let written = self.memory.write(set).await?;
+        let others: Vec<_> = {
             let creates = self.creates.lock().unwrap_or_else(PoisonError::into_inner);
-            creates.as_ref().and_then(|creates| creates(&written))
+            creates.iter().flat_map(|creates| written.iter().filter_map(creates)).collect()
         };
-        if let Some(other) = other {
+        for other in others {
             self.memory.create(other).await?;
         }
         Ok(written)

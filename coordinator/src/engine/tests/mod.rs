@@ -1,5 +1,6 @@
 //! The engine through whole installs, power cuts, two computers with one identity, restarts and restored stores.
 
+mod beside;
 mod bmc_account;
 mod conditional;
 mod confirm;

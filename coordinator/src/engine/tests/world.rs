@@ -85,14 +85,22 @@ impl World {
     }
 
     pub(super) async fn over_with(store: Store, clock: Arc<AtomicI64>, parallel_installs: usize) -> Self {
-        Self::with(store, clock, parallel_installs, DiscoveryConfig::default()).await
+        Self::with(store, clock, parallel_installs, DiscoveryConfig::default(), None).await
     }
 
     pub(super) async fn discovering(store: Store, clock: Arc<AtomicI64>, discovery: DiscoveryConfig) -> Self {
-        Self::with(store, clock, 2, discovery).await
+        Self::with(store, clock, 2, discovery, None).await
     }
 
-    async fn with(store: Store, clock: Arc<AtomicI64>, parallel_installs: usize, discovery: DiscoveryConfig) -> Self {
+    /// One of several coordinators, at this URL.
+    pub(super) async fn beside(store: Store, clock: Arc<AtomicI64>, own: &str) -> Self {
+        Self::with(store, clock, 2, DiscoveryConfig::default(), Some(own.into())).await
+    }
+
+    async fn with(
+        store: Store, clock: Arc<AtomicI64>, parallel_installs: usize, discovery: DiscoveryConfig,
+        own: Option<Arc<str>>,
+    ) -> Self {
         let settings = Settings {
             lease: Duration::from_secs(600),
             heartbeat: Duration::from_secs(5),
@@ -110,6 +118,7 @@ impl World {
             power_on_interval: Duration::ZERO,
             discovery,
             tools: crate::tools_layer::ToolsLayers::default(),
+            own,
         };
         let steady = Arc::new(AtomicI64::new(0));
         let now =

@@ -46,6 +46,9 @@ impl Upkeep {
         let mut outcome = Ok(());
         let active = self.fleet.index().active();
         for (_, machine) in active {
+            if !self.fleet.has_named(&machine).await? {
+                continue;
+            }
             outcome = outcome.and(self.steps.hand_in(&machine, Input::ClockSet(by)).await);
         }
         outcome

@@ -41,7 +41,7 @@ impl Upkeep {
     /// Notes that the coordinator is there, once in [`BEAT_EVERY`]. Not while agents may act on leases that a store put back
     /// does not know: a start before their end is to find that out again.
     pub(super) async fn beat(&self) -> Result<(), Problem> {
-        if self.fleet.limits().horizon.misses_leases(self.fleet.moment().steady) {
+        if !self.fleet.leads() || self.fleet.limits().horizon.misses_leases(self.fleet.moment().steady) {
             return Ok(());
         }
         let now = self.fleet.now();

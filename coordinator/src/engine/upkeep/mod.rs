@@ -54,6 +54,9 @@ impl First {
     }
 }
 
+/// No request takes so long.
+const LONGEST_REQUEST: Duration = Duration::from_secs(15 * 60);
+
 /// What a tick sees of a machine's session.
 struct SessionLook {
     machine: String,
@@ -104,15 +107,20 @@ impl Upkeep {
         &self.removals
     }
 
-    /// At the start, before anything is asked of the engine: mends what a crash left behind.
+    /// Before time passes here for those machines that this coordinator `has`: mends what a crash left behind.
     ///
     /// # Errors
     /// [`Problem`] of the store.
     pub(super) async fn begin(
-        &self, machines: &[Shared<Machine>], workflows: Vec<Shared<Workflow>>,
+        &self, machines: &[Shared<Machine>], workflows: Vec<Shared<Workflow>>, has: impl Fn(&Machine) -> bool,
     ) -> Result<(), Problem> {
-        self.removals.drop_orphans(&workflows).await?;
-        self.enrolments.end_starts(machines).await?;
+        if self.fleet.leads() {
+            self.enrolments.end_starts(machines).await?;
+        }
+        let has = machines.iter().filter(|machine| has(machine));
+        let has: HashSet<_> = has.map(|machine| machine.metadata.name.as_str()).collect();
+        let workflows = workflows.into_iter().filter(|workflow| has.contains(workflow.spec.machine.as_str()));
+        let workflows: Vec<_> = workflows.collect();
         self.tell_of_the_start(machines, &workflows).await?;
         // Only now: after a crash in between the same state must be found again.
         self.beat().await?;
@@ -154,6 +162,7 @@ impl Upkeep {
             self.ticked();
             count = count.wrapping_add(1);
             if count.is_multiple_of(PURGE_EVERY)
+                && self.fleet.leads()
                 && let Err(error) = self.fleet.store().secrets().purge(self.fleet.now()).await
             {
                 tracing::error!(%error, "expired secrets were not removed; retry in a minute");
@@ -162,16 +171,30 @@ impl Upkeep {
                 self.forget_locks();
             }
             if count.is_multiple_of(RETAIN_EVERY)
+                && self.fleet.leads()
                 && let Err(problem) = self.removals.retain().await
             {
                 tracing::error!(%problem, "history and events were not trimmed; the next run retries");
             }
+            if count.is_multiple_of(RETAIN_EVERY)
+                && self.fleet.own().is_some()
+                && self.fleet.leads()
+                && let Err(error) = self.fleet.store().audit().reveal(self.long_ago()).await
+            {
+                tracing::error!(%error, "interrupted requests were not added to the audit log; the next run retries");
+            }
             if count.is_multiple_of(PURGE_EVERY)
+                && self.fleet.leads()
                 && let Err(problem) = self.enrolments.forget_unapproved().await
             {
                 tracing::error!(%problem, "discovered machines were not forgotten; retry in a minute");
             }
         }
+    }
+
+    /// What was begun then at one of several coordinators has ended, or was interrupted.
+    fn long_ago(&self) -> Timestamp {
+        self.fleet.now().checked_sub(LONGEST_REQUEST).unwrap_or(Timestamp::MIN)
     }
 
     /// One look. A fault of one workflow or machine does not prevent the check of the others.
@@ -202,23 +225,24 @@ impl Upkeep {
         }
         drop(looks);
         first.note(self.requests.finish_deletions().await);
-        first.note(self.removals.take_back_again().await);
         if let Some(store) = self.fleet.store().upkeep() {
             first.note(store.write_older(UNWRITTEN).await.map_err(Problem::from));
         }
         first.note(self.beat().await);
+        if self.fleet.own().is_some() {
+            first.note(self.fleet.store().access().refresh().await.map_err(Problem::from));
+        }
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.fleet.index().active();
         // Machines not heard since the start are unknown, for as long as an earlier lease may last.
         let known = now.steady > Steady::START.plus(limits.lease);
         let active = active.into_iter().map(|(name, machine)| {
-            if known && !acting.contains(&machine) {
-                self.fleet.index().admission.rest(&name);
-            }
+            let rests = known && !acting.contains(&machine);
             let heard = heard.get(&machine).copied();
-            (name, machine, heard)
+            (name, machine, heard, rests)
         });
-        let looks = futures::stream::iter(active).map(|(name, machine, heard)| self.look_at(name, machine, heard));
+        let looks = futures::stream::iter(active)
+            .map(|(name, machine, heard, rests)| self.look_at(name, machine, heard, rests));
         let mut looks = looks.buffer_unordered(AT_ONCE);
         while let Some(outcome) = looks.next().await {
             first.note(outcome);
@@ -226,7 +250,9 @@ impl Upkeep {
         drop(looks);
         // An ending workflow wakes the queue at once; this is for a wake that failed.
         first.note(self.steps.admit().await);
-        first.note(self.steps.show_queue().await);
+        if self.fleet.leads() {
+            first.note(self.steps.show_queue().await);
+        }
         first.0.map_or(Ok(()), Err)
     }
 
@@ -252,10 +278,18 @@ impl Upkeep {
         Some(SessionLook { machine, last_heard, may_act, outcome })
     }
 
-    /// What time does to a run, and to its machine's session.
-    async fn look_at(&self, name: String, machine: String, heard: Option<Timestamp>) -> Result<(), Problem> {
+    /// What time does to a run, and to its machine's session. `rests`: no agent works on it, or can.
+    async fn look_at(
+        &self, name: String, machine: String, heard: Option<Timestamp>, rests: bool,
+    ) -> Result<(), Problem> {
         let Some(found) = self.fleet.store().documents().get(Kind::Workflow, &name).await? else { return Ok(()) };
         let Document::Workflow(workflow) = &found else { return Ok(()) };
+        if !self.fleet.has_named(&machine).await? {
+            return Ok(());
+        }
+        if rests {
+            self.fleet.index().admission.rest(&name);
+        }
         // Judged as it is first: most runs have nothing new to say, and then no machine is locked and nothing written.
         if is_due(workflow, heard, &self.fleet.limits(), self.fleet.now()) {
             self.steps.hand_in(&machine, Input::Tick).await?;

@@ -14,7 +14,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be written at all.
-    pub(super) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
+    pub(in crate::engine) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
         match self.replay(workflow).await {
             Ok(()) => Ok(()),
             Err(problem) => self.give_up(workflow, "cannot replay its events", problem).await,

@@ -65,7 +65,7 @@ async fn api_with(sources: Arc<dyn SourceChecker>) -> Api {
 
 fn with_role(name: &str, role: Role) -> Peer {
     let not_after = Timestamp::now() + jiff::SignedDuration::from_hours(1);
-    Peer::Operator(OperatorCert { name: name.into(), role, made: Timestamp::now(), not_after })
+    Peer::Operator(OperatorCert { name: name.into(), role, made: Timestamp::now(), not_after, stands_in: false })
 }
 
 pub(super) fn admin() -> Peer {

@@ -31,6 +31,8 @@ impl GrantKind {
 pub trait GrantStore: Send + Sync {
     /// Stores or replaces a record, durable when this returns.
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError>;
+    /// Replaces a record that is `old`, durable when this returns; another one, or none, stays.
+    async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError>;
     /// Drops a record; none of that name is fine.
     async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError>;
     /// Every record of a kind, by name.
@@ -46,6 +48,14 @@ impl GrantStore for MemoryGrants {
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert((kind, name.to_owned()), json.to_owned());
+        Ok(())
+    }
+
+    async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stored) = all.get_mut(&(kind, name.to_owned())).filter(|stored| *stored == old) {
+            json.clone_into(stored);
+        }
         Ok(())
     }
 

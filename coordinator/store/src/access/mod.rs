@@ -59,6 +59,28 @@ impl Access {
         self.inner.changed.subscribe()
     }
 
+    /// Takes in what other coordinators of the same database have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let _one = self.inner.changing.lock().await;
+        let tokens = Tokens::read(self.inner.store.all(GrantKind::Token).await?)?;
+        let revoked = Revoked::read(self.inner.store.all(GrantKind::RevokedOperator).await?)?;
+        let taken = |held: &mut Held| {
+            let is_same = held.tokens.are(&tokens) && held.revoked == revoked;
+            if !is_same {
+                held.tokens.replace(tokens);
+                held.revoked = revoked;
+            }
+            !is_same
+        };
+        if self.with(taken).await? {
+            self.tell_changed();
+        }
+        Ok(())
+    }
+
     fn tell_changed(&self) {
         self.inner.changed.send_modify(|count| *count = count.wrapping_add(1));
     }

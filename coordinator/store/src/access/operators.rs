@@ -12,7 +12,7 @@ use crate::error::StoreError;
 /// Names remembered. They are never forgotten, so their number has an end.
 const MAX_REVOKED: usize = 1000;
 
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(super) struct Revoked(BTreeMap<String, Timestamp>);
 
 impl Revoked {

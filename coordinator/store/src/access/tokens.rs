@@ -50,6 +50,21 @@ impl Tokens {
         Ok(Self(records.into_iter().map(read).collect::<Result<_, StoreError>>()?))
     }
 
+    /// Whether both are the same tokens, whenever they were used.
+    pub(super) fn are(&self, others: &Self) -> bool {
+        let hashes =
+            |tokens: &Self| tokens.0.iter().map(|(name, stored)| (name.clone(), stored.hash)).collect::<Vec<_>>();
+        hashes(self) == hashes(others)
+    }
+
+    /// Holds these from now on. One that is deleted, and still stored, stays refused.
+    pub(super) fn replace(&mut self, mut others: Self) {
+        for (name, stored) in &mut others.0 {
+            stored.deleted = self.0.get(name).is_some_and(|known| known.deleted && known.hash == stored.hash);
+        }
+        *self = others;
+    }
+
     /// The token with that value. Looks at every one and at every byte, so that the time taken tells nothing.
     fn find(&mut self, value: &str) -> Option<&mut Stored> {
         let hash: [u8; 32] = Sha256::digest(value.as_bytes()).into();
@@ -164,19 +179,20 @@ impl Access {
         let found = self
             .with(|held| {
                 let stored = held.tokens.find(value)?;
+                let before = stored.clone();
                 let note = stored.info.last_used.is_none_or(|used| now.duration_since(used) >= USE_STEP);
                 if note && stored.info.expires > now {
                     stored.info.last_used = Some(now);
                 }
-                Some((stored.clone(), note))
+                Some((stored.clone(), note.then_some(before)))
             })
             .await?;
-        let Some((stored, note)) = found else { return Err(refused("is not known")) };
+        let Some((stored, before)) = found else { return Err(refused("is not known")) };
         if stored.info.expires <= now {
             return Err(refused(&format!("\"{}\" ended {}", stored.info.name, stored.info.expires)));
         }
-        if note {
-            self.store_use(&stored).await;
+        if let Some(before) = before {
+            self.store_use(&before, &stored).await;
         }
         Ok(stored.info)
     }
@@ -190,12 +206,11 @@ impl Access {
         Ok(self.with(|all| all.tokens.0.get(&token.name).is_some_and(held)).await?)
     }
 
-    async fn store_use(&self, stored: &Stored) {
+    /// Deleted meanwhile, here or by another coordinator, it must not come back.
+    async fn store_use(&self, before: &Stored, stored: &Stored) {
         let _one = self.inner.changing.lock().await;
-        // Deleted meanwhile: writing it back would bring it to life at the next start.
-        let there = self.still_held(&stored.info).await.unwrap_or(false);
-        let (true, Ok(json)) = (there, encoded(stored)) else { return };
-        if let Err(error) = self.inner.store.put(GrantKind::Token, &stored.info.name, &json).await {
+        let (Ok(old), Ok(json)) = (encoded(before), encoded(stored)) else { return };
+        if let Err(error) = self.inner.store.replace(GrantKind::Token, &stored.info.name, &old, &json).await {
             tracing::warn!(%error, token = stored.info.name, "the last use of a token was not stored");
         }
     }
@@ -279,6 +294,30 @@ mod tests {
         assert_eq!(access.tokens().await.unwrap().len(), 1);
     }
 
+    #[tokio::test]
+    async fn tokens_of_one_coordinator_hold_at_another() {
+        let store = Arc::new(MemoryGrants::default());
+        let [here, there] = [store.clone(), store.clone()].map(|store| Access::new(store));
+        assert!(there.tokens().await.unwrap().is_empty());
+        let made = here.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
+        there.refresh().await.unwrap();
+        assert_eq!(there.holder(&made.value, at(1001)).await.unwrap().name, "ci");
+        let mut changed = there.changed();
+        there.refresh().await.unwrap();
+        assert!(!changed.has_changed().unwrap(), "nothing has");
+        here.delete_token("ci").await.unwrap();
+        // Used once more before the other has heard of it.
+        there.holder(&made.value, at(1100)).await.unwrap();
+        assert!(store.all(GrantKind::Token).await.unwrap().is_empty(), "it came back");
+        there.refresh().await.unwrap();
+        assert!(changed.has_changed().unwrap());
+        assert_eq!(there.holder(&made.value, at(1101)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        here.revoke_operator("bob", at(1200)).await.unwrap();
+        changed.mark_unchanged();
+        there.refresh().await.unwrap();
+        assert!(changed.has_changed().unwrap() && there.revoked_operators().await.unwrap() == ["bob"]);
+    }
+
     /// Removes nothing while it is set to fail.
     #[derive(Default)]
     struct Failing(MemoryGrants, std::sync::atomic::AtomicBool);
@@ -287,6 +326,9 @@ mod tests {
     impl super::super::GrantStore for Failing {
         async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
             self.0.put(kind, name, json).await
+        }
+        async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError> {
+            self.0.replace(kind, name, old, json).await
         }
         async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
             if self.1.load(std::sync::atomic::Ordering::SeqCst) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::AuditEntry;
 
 use super::{AuditLog, Ring};
@@ -62,9 +63,11 @@ impl AuditLog for MemoryAudit {
         Ok(())
     }
 
-    async fn reveal(&self) -> Result<(), StoreError> {
+    async fn reveal(&self, time: Timestamp) -> Result<(), StoreError> {
         let mut entries = self.entries();
-        for intent in std::mem::take(&mut entries.intents) {
+        let (due, left) = std::mem::take(&mut entries.intents).into_iter().partition(|intent| intent.time < time);
+        entries.intents = left;
+        for intent in Vec::from_iter::<Vec<AuditEntry>>(due) {
             entries.put(intent);
         }
         Ok(())

@@ -80,8 +80,8 @@ pub trait AuditLog: Send + Sync {
     async fn intend(&self, entry: AuditEntry) -> Result<u64, StoreError>;
     /// Drops an intent.
     async fn withdraw(&self, intent: u64) -> Result<(), StoreError>;
-    /// At the start: what is intended still was interrupted, and is an entry from now on.
-    async fn reveal(&self) -> Result<(), StoreError>;
+    /// What was intended before `time`, and is still, was interrupted, and is an entry from now on.
+    async fn reveal(&self, time: Timestamp) -> Result<(), StoreError>;
     /// Entries with a position above `after`, in order, at most `limit`.
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
 }
@@ -203,12 +203,12 @@ impl Audit {
         }
     }
 
-    /// At the start, before the first request: see [`Audit::begin`].
+    /// What was begun before `time` and has not ended was interrupted: see [`Audit::begin`].
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn reveal(&self) -> Result<(), StoreError> {
-        self.log.reveal().await
+    pub async fn reveal(&self, time: Timestamp) -> Result<(), StoreError> {
+        self.log.reveal(time).await
     }
 
     /// Entries with a position above `after`, in order, at most `limit` or [`MAX_PAGE`].

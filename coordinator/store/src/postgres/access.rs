@@ -1,6 +1,7 @@
 //! The audit log and the grants in the same database.
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::AuditEntry;
 
 use super::PostgresStore;
@@ -50,8 +51,10 @@ impl AuditLog for PostgresStore {
         self.reader.count(delete, &[&as_stored(intent)]).await.map(drop)
     }
 
-    async fn reveal(&self) -> Result<(), StoreError> {
-        self.reader.count("UPDATE audit SET is_intent = false WHERE is_intent", &[]).await.map(drop)
+    async fn reveal(&self, time: Timestamp) -> Result<(), StoreError> {
+        let reveal = "UPDATE audit SET is_intent = false
+            WHERE is_intent AND extract(epoch FROM (json::json ->> 'time')::timestamptz) * 1000 < $1::bigint";
+        self.reader.count(reveal, &[&time.as_millisecond()]).await.map(drop)
     }
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
@@ -74,6 +77,11 @@ impl GrantStore for PostgresStore {
         let put = "INSERT INTO grants (kind, name, json) VALUES ($1, $2, $3)
             ON CONFLICT (kind, name) DO UPDATE SET json = excluded.json";
         self.reader.count(put, &[&kind.as_str(), &name, &json]).await.map(drop)
+    }
+
+    async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError> {
+        let update = "UPDATE grants SET json = $4 WHERE kind = $1 AND name = $2 AND json = $3";
+        self.reader.count(update, &[&kind.as_str(), &name, &old, &json]).await.map(drop)
     }
 
     async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {

@@ -7,8 +7,8 @@ use tokio_postgres::{Client, Transaction};
 use super::connect::Link;
 use super::error::PostgresError;
 use super::options::PostgresOptions;
+use super::presence::{self, MIGRATION};
 use super::schema;
-use super::turn::{self, MIGRATION};
 
 /// Keeps coordinators away while it lives.
 pub(crate) struct Alone(Client);
@@ -22,7 +22,7 @@ impl Alone {
         options.check_encryption()?;
         let link = Link::new(options.named(MIGRATION));
         let mut client = link.checked(Arc::default()).await?;
-        turn::take(&client).await?;
+        presence::be_alone(&client).await?;
         if !empty && schema::found(&client).await? == 0 {
             return Err(PostgresError::Empty { at: link.options().place() });
         }

@@ -122,13 +122,16 @@ fn plan<'j>(table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job]
     };
     for job in jobs {
         let planned = match job {
-            Job::Change { asked: Asked::Create(document), .. }
-                if unreadable.contains(&(document.kind(), document.metadata().name.clone())) =>
-            {
-                let (kind, name) = (document.kind(), document.metadata().name.clone());
-                Planned::Changed(Err(StoreError::Unreadable { kind, name }))
+            Job::Change { asked, by, .. } => {
+                let (begun, entries) = ((overlay.revision, overlay.changes.len()), plan.entries.len());
+                let change = |asked| change(&mut overlay, &mut plan.entries, unreadable, asked, by);
+                let changed = asked.iter().map(change).collect::<Result<Vec<_>, _>>();
+                if changed.is_err() {
+                    overlay.back_to(begun);
+                    plan.entries.truncate(entries);
+                }
+                Planned::Changed(changed)
             }
-            Job::Change { asked, by, .. } => Planned::Changed(change(&mut overlay, &mut plan.entries, asked, by)),
             Job::Append { events, .. } => Planned::Appended(plan.log.append(events)),
             Job::Note { note, .. } => {
                 plan.notes.push(note);
@@ -141,7 +144,15 @@ fn plan<'j>(table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job]
     plan
 }
 
-fn change(overlay: &mut Overlay<'_>, entries: &mut Vec<Entry>, asked: &Asked, by: &By) -> Result<Document, StoreError> {
+fn change(
+    overlay: &mut Overlay<'_>, entries: &mut Vec<Entry>, unreadable: &HashSet<(Kind, String)>, asked: &Asked, by: &By,
+) -> Result<Document, StoreError> {
+    if let Asked::Create(document) = asked {
+        let (kind, name) = (document.kind(), document.metadata().name.clone());
+        if unreadable.contains(&(kind, name.clone())) {
+            return Err(StoreError::Unreadable { kind, name });
+        }
+    }
     match overlay.effect(asked.clone(), by.clone())? {
         Ok(effect) => {
             entries.extend(effect.entry.map(|entry| Entry::of(&effect.change.document, &entry)).transpose()?);

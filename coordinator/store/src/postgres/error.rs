@@ -75,12 +75,9 @@ pub enum PostgresError {
     /// It was put back, or a standby that did not have everything took its place.
     #[error("the database went back to revision {found}, although {seen} was stored: what came after is lost")]
     WentBack { found: u64, seen: u64 },
-    /// Another coordinator has it.
+    /// Another coordinator leads, or has it alone.
     #[error("{by} has this database")]
     InUse { by: String },
-    /// Another coordinator had it in between, or has it now.
-    #[error("another coordinator has taken this one's place in the database")]
-    Overtaken,
     /// Nothing shows whether the coordinator that has it works.
     #[error(
         "the server does not show whether {by} works; use the same PostgreSQL role on every host, and set track_activities to on"

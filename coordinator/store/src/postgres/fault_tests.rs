@@ -11,9 +11,9 @@ use super::*;
 use crate::conformance::{event, machine};
 
 #[tokio::test]
-async fn one_alone_connects_again_after_an_error_without_disconnect() {
+async fn a_store_connects_again_after_an_error_without_disconnect() {
     let server = Server::start(&[]);
-    let store = PostgresStore::open(server.database().alone()).await.unwrap();
+    let store = PostgresStore::open(server.database()).await.unwrap();
     // What it asks for is refused, on a connection that goes on.
     server.sql("test0", "ALTER TABLE changes RENAME TO elsewhere");
     tokio::time::sleep(Duration::from_millis(1500)).await;

@@ -15,8 +15,8 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// An operation of a transaction.
 pub(super) enum Job {
-    /// Changes a document; answers what is stored then.
-    Change { asked: Asked, by: By, reply: Reply<Document> },
+    /// Changes documents, all or none; answers what is stored then.
+    Change { asked: Vec<Asked>, by: By, reply: Reply<Vec<Document>> },
     /// Appends events; answers their positions.
     Append { events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
     /// Adds a line to the audit log, in the place of an intent where one is stated; answers its position.
@@ -33,7 +33,7 @@ pub(super) struct Note {
 
 /// What an operation comes to, if its transaction is committed.
 pub(super) enum Planned {
-    Changed(Result<Document, StoreError>),
+    Changed(Result<Vec<Document>, StoreError>),
     Appended(Result<Vec<Place>, StoreError>),
     /// Its index among the notes of its transaction, from 0.
     Noted(usize),

@@ -15,8 +15,12 @@ mod error;
 mod fault_tests;
 mod hints;
 mod job;
+mod lead;
+#[cfg(test)]
+mod lead_tests;
 mod load;
 mod options;
+mod presence;
 mod reader;
 mod rows;
 mod schema;
@@ -24,14 +28,12 @@ mod schema;
 pub(crate) mod server;
 mod session;
 mod statements;
+mod tenure;
 #[cfg(test)]
 mod tests;
 mod tls;
 #[cfg(test)]
 mod tls_tests;
-mod turn;
-#[cfg(test)]
-mod turn_tests;
 mod writer;
 
 use std::sync::Arc;
@@ -40,12 +42,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
-use tokio::sync::Notify;
-use tokio_postgres::{Client, types::ToSql};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 pub(crate) use alone::Alone;
 pub use error::PostgresError;
+pub use lead::{Lead, There};
 pub use options::PostgresOptions;
 
 use crate::journal::By;
@@ -53,7 +55,7 @@ use crate::memory::Table;
 use crate::rules::Asked;
 use crate::seal::Sealer;
 use crate::{
-    Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore,
+    ChangeSet, Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore,
     StoreError, Unreadable, Watch, WatchError,
 };
 use connect::Link;
@@ -61,7 +63,6 @@ use job::Job;
 use load::{as_stored, number};
 use reader::Reader;
 use session::Session;
-use turn::Turn;
 use writer::Writer;
 
 /// The whole store in one PostgreSQL database.
@@ -77,49 +78,24 @@ impl PostgresStore {
     /// Opens the database, makes its tables where there are none, and loads every document.
     ///
     /// # Errors
-    /// [`PostgresError`]: the server is not reachable, too old or not safe; the database is of a newer version, or in use; the
-    /// key of its secrets is missing or another one.
+    /// [`PostgresError`]: the server is not reachable, too old or not safe; the database is of a newer version, or in use by a
+    /// coordinator of an older one; the key of its secrets is missing or another one.
     pub async fn open(options: PostgresOptions) -> Result<Self, PostgresError> {
         options.check_encryption()?;
         let link = Link::new(options);
         let hints = Arc::default();
-        let client = link.checked(Arc::clone(&hints)).await?;
-        // Before the tables of the one that has it change.
-        if link.options().is_exclusive {
-            turn::take(&client).await?;
-        }
-        Self::of(link, client, hints).await
-    }
-
-    /// The same, for this store alone ([`PostgresOptions::alone`]), after the one that has the database now: waits until that one is gone,
-    /// or its session has been silent for 5 s, which ends it. `has_it` hears each one's name ([`PostgresOptions::named`]), and at last this
-    /// store's own, before everything is loaded.
-    ///
-    /// # Errors
-    /// As [`Self::open`], before it waits. Meanwhile an unreachable server is waited for.
-    pub async fn open_in_turn(options: PostgresOptions, mut has_it: impl FnMut(&str)) -> Result<Self, PostgresError> {
-        options.check_encryption()?;
-        let link = Link::new(options.alone());
-        let mut has_waited = false;
-        let other = |by: &str| {
-            has_waited = true;
-            has_it(by);
-        };
-        let (client, hints) = turn::wait(&link, other).await?;
-        if has_waited {
-            has_it(link.options().name());
-        }
-        Self::of(link, client, hints).await
-    }
-
-    async fn of(link: Link, mut client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
+        let mut client = link.checked(Arc::clone(&hints)).await?;
+        // Before the tables of one of an older version change.
+        let older = link.connect(Arc::default()).await?;
+        schema::refuse_at_work(&older).await?;
         let (id, sealer) = schema::open(&mut client, &link.options().key_dir).await?;
-        let turn = if link.options().is_exclusive { Some(Turn::begin(&client).await?) } else { None };
-        let reader = Reader::new(link.clone(), turn.as_ref().map(|turn| turn.id));
+        drop(older);
+        presence::refuse_namesake(&client, link.options().name()).await?;
+        let reader = Reader::new(link.clone());
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
-        let writer = Writer::start((link, id, turn), reader.clone(), table.clone(), &loaded.unreadable, session);
+        let writer = Writer::start((link, id), reader.clone(), table.clone(), &loaded.unreadable, session);
         Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
     }
 
@@ -138,7 +114,7 @@ impl PostgresStore {
         }
     }
 
-    async fn change(&self, asked: Asked) -> Result<Document, StoreError> {
+    async fn change_all(&self, asked: Vec<Asked>) -> Result<Vec<Document>, StoreError> {
         let by = By::now();
         self.writer.submit(|reply| Job::Change { asked, by, reply }).await
     }
@@ -158,16 +134,14 @@ impl DocumentStore for PostgresStore {
         Ok(self.table.counts())
     }
 
-    async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        self.change(Asked::Create(document)).await
-    }
-
-    async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        self.change(Asked::Update(document)).await
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        let (asked, checks) = Asked::all(set);
+        Ok(self.change_all(asked).await?.split_off(checks))
     }
 
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
-        self.change(Asked::Delete { kind, name: name.to_owned(), version }).await
+        let asked = Asked::Delete { kind, name: name.to_owned(), version };
+        self.change_all(vec![asked]).await?.pop().ok_or(StoreError::Closed)
     }
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

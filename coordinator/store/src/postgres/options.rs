@@ -21,7 +21,6 @@ pub struct PostgresOptions {
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) key_dir: PathBuf,
     pub(super) accepts_loss: bool,
-    pub(super) is_exclusive: bool,
 }
 
 impl PostgresOptions {
@@ -47,7 +46,7 @@ impl PostgresOptions {
         }
         // Of several hosts, the one that takes writes: after a fail-over it is another one.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(Self { config, tls: None, key_dir: key_dir.to_owned(), accepts_loss: false, is_exclusive: false })
+        Ok(Self { config, tls: None, key_dir: key_dir.to_owned(), accepts_loss: false })
     }
 
     /// With the password in the first line of this file.
@@ -87,12 +86,6 @@ impl PostgresOptions {
         Self { accepts_loss: true, ..self }
     }
 
-    /// Refuses a database that another such store has open.
-    #[must_use]
-    pub fn alone(self) -> Self {
-        Self { is_exclusive: true, ..self }
-    }
-
     /// What the server and other coordinators call this one: ASCII, of which PostgreSQL keeps 63 characters.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
@@ -100,9 +93,9 @@ impl PostgresOptions {
         self
     }
 
-    /// What the store is called by others.
-    pub(super) fn name(&self) -> &str {
-        self.config.get_application_name().unwrap_or(UNNAMED)
+    /// What the store is called by others, if it has a name.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.config.get_application_name()
     }
 
     /// The hosts, or the directory of the socket.

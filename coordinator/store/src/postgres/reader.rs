@@ -6,7 +6,6 @@ use deadpool_postgres::ClientWrapper;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::ToSql};
-use uuid::Uuid;
 
 use super::connect::{ANSWER, Link};
 use super::error::PostgresError;
@@ -22,17 +21,15 @@ pub(super) struct Reader(Arc<Pool>);
 
 struct Pool {
     link: Link,
-    /// The turn of the store that has the database alone; `None` where it shares it.
-    turn: Option<Uuid>,
     places: Semaphore,
     /// Connections that are not at work.
     idle: Mutex<Vec<ClientWrapper>>,
 }
 
 impl Reader {
-    /// Connects when there is something to read. What it writes counts only while that turn lasts, if there is one.
-    pub(super) fn new(link: Link, turn: Option<Uuid>) -> Self {
-        Self(Arc::new(Pool { link, turn, places: Semaphore::new(READERS), idle: Mutex::default() }))
+    /// Connects when there is something to read.
+    pub(super) fn new(link: Link) -> Self {
+        Self(Arc::new(Pool { link, places: Semaphore::new(READERS), idle: Mutex::default() }))
     }
 
     /// Closes every connection that is not at work: a server that was lost may leave them open, and never answer on them.
@@ -74,11 +71,6 @@ impl Reader {
     pub(super) async fn written(&self, statements: &[(&str, Params<'_>)]) -> Result<(u64, Vec<Row>), StoreError> {
         self.limited(async |client| {
             let transaction = client.transaction().await?;
-            if let Some(turn) = self.0.turn {
-                // The next turn waits for this transaction, or this one sees it.
-                let held = transaction.prepare_cached("SELECT FROM turn WHERE id = $1 FOR SHARE").await?;
-                transaction.query_opt(&held, &[&turn]).await?.ok_or(PostgresError::Overtaken)?;
-            }
             let (mut count, mut rows) = (0, Vec::new());
             for (statement, params) in statements {
                 let statement = transaction.prepare_cached(statement).await?;

@@ -6,6 +6,7 @@ use tokio_postgres::{Client, GenericClient};
 use uuid::Uuid;
 
 use super::error::PostgresError;
+use super::presence;
 use crate::seal::Sealer;
 
 /// Each takes the schema from its index to the next. Never edit one that was released: append. Coordinators of two versions may
@@ -13,9 +14,8 @@ use crate::seal::Sealer;
 ///
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
 /// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow: its row's lock
-/// puts the events of one workflow in order, and counting them is no scan. `turn` has what the store that has the database alone calls its
-/// turn, so that a write outside of its session is refused once another one's has begun; and whether
-/// `migrate-store` has taken the content elsewhere. Times are in ms since 1970, as in SQLite.
+/// puts the events of one workflow in order, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
+/// elsewhere; what older versions had in it besides is gone, so that none of them has the database alone any more. Times are in ms since 1970, as in SQLite.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE landfall (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -49,7 +49,12 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE turn (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL DEFAULT gen_random_uuid(),
         moved boolean NOT NULL DEFAULT false);
     INSERT INTO turn DEFAULT VALUES;
+", "
+    ALTER TABLE turn DROP COLUMN id;
 "];
+
+/// Up to this schema a coordinator had the database alone.
+const ALONE: i32 = 2;
 
 /// The schema that this version writes; it reads every older one.
 pub(super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
@@ -77,16 +82,12 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
     Ok((row.get(0), sealer))
 }
 
-/// That the key of the secrets is this database's, where it has any.
-pub(super) async fn check_key(client: &Client, key_dir: &Path) -> Result<(), PostgresError> {
-    if found(client).await? == 0 {
-        return Ok(());
+/// Refuses a database that a coordinator of an older version is at work on alone, for as long as the session lasts.
+pub(super) async fn refuse_at_work(client: &Client) -> Result<(), PostgresError> {
+    match found(client).await? {
+        1..=ALONE => presence::lead(client).await,
+        _ => Ok(()),
     }
-    let proof: Option<Vec<u8>> = client.query_one("SELECT proof FROM landfall", &[]).await?.get(0);
-    if proof.is_some() {
-        Sealer::open(key_dir, proof)?;
-    }
-    Ok(())
 }
 
 /// The schema of a database; 0 of one without tables.
@@ -101,9 +102,12 @@ pub(super) async fn found(client: &impl GenericClient) -> Result<i32, PostgresEr
 
 /// That a database is still the one that was opened as `id`, in a schema that this version knows.
 pub(super) async fn check(client: &Client, id: Uuid) -> Result<(), PostgresError> {
-    let row = client.query_one("SELECT id, schema FROM landfall", &[]).await?;
+    let row = client.query_one("SELECT id, schema, (SELECT moved FROM turn) FROM landfall", &[]).await?;
     if row.get::<_, Uuid>(0) != id {
         return Err(PostgresError::Another);
+    }
+    if row.get(2) {
+        return Err(PostgresError::Moved);
     }
     refuse_newer(row.get(1))
 }

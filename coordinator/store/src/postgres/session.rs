@@ -9,8 +9,7 @@ use uuid::Uuid;
 use super::connect::{Link, within};
 use super::error::PostgresError;
 use super::statements::Statements;
-use super::turn::Turn;
-use super::{checks, schema};
+use super::{checks, presence, schema};
 
 pub(super) struct Session {
     pub(super) client: Client,
@@ -20,15 +19,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Of a connection to a database that is open already, as `id`. Where it is to be alone, this goes on with its turn.
-    pub(super) async fn again(link: &Link, id: Uuid, turn: Option<&mut Turn>) -> Result<Self, PostgresError> {
+    /// Of a connection to a database that is open already, as `id`.
+    pub(super) async fn again(link: &Link, id: Uuid) -> Result<Self, PostgresError> {
         let hints = Arc::<Notify>::default();
         let client = link.connect(hints.clone()).await?;
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
-            if let Some(turn) = turn {
-                turn.resume(&client, link).await?;
-            }
             schema::check(&client, id).await?;
             Self::begin(client, hints).await
         };
@@ -37,6 +33,7 @@ impl Session {
 
     /// Of a connection whose server and schema were checked.
     pub(super) async fn begin(client: Client, hints: Arc<Notify>) -> Result<Self, PostgresError> {
+        presence::be_there(&client).await?;
         client.batch_execute("LISTEN landfall").await?;
         let statements = Statements::prepare(&client).await?;
         Ok(Self { client, statements, hints })

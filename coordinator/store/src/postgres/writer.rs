@@ -23,7 +23,7 @@ use super::job::Job;
 use super::load;
 use super::reader::Reader;
 use super::session::Session;
-use super::turn::{Tenure, Turn, since_boot};
+use super::tenure::{Tenure, since_boot};
 use crate::CONFIRMED_WITHIN;
 use crate::StoreError;
 use crate::memory::Table;
@@ -55,22 +55,21 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(
-        (link, id, turn): (Link, Uuid, Option<Turn>), reader: Reader, table: Arc<Table>, unreadable: &[Unreadable],
-        session: Session,
+        (link, id): (Link, Uuid), reader: Reader, table: Arc<Table>, unreadable: &[Unreadable], session: Session,
     ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
         // It confirms nothing before its first answer, which comes at once.
         let tenure = Arc::new(Tenure::new(since_boot().saturating_sub(CONFIRMED_WITHIN)));
         let (unread, hints) = (HashSet::new(), Hints::default());
-        let mut keeper = Keeper { link, id, turn, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
+        let mut keeper = Keeper { link, id, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
         keeper.take_names(unreadable);
         Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
     }
 
-    /// Waits until the task has ended: it panicked, or another store has the database.
+    /// Waits until the task has ended: it panicked, or the database is not what it was.
     pub(super) async fn ended(&self) -> Ended {
         self.jobs.closed().await;
-        if self.tenure.is_taken() { Ended::Taken } else { Ended::Failed }
+        if self.tenure.is_over() { Ended::WentBack } else { Ended::Failed }
     }
 
     pub(super) fn unconfirmed(&self) -> Duration {
@@ -98,8 +97,6 @@ impl Drop for Writer {
 struct Keeper {
     link: Link,
     id: Uuid,
-    /// `None` of a store that shares the database.
-    turn: Option<Turn>,
     /// Its connections are of the server that was lost, if one was.
     reader: Reader,
     table: Arc<Table>,
@@ -110,7 +107,6 @@ struct Keeper {
 }
 
 async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver<Job>) {
-    // The session is gone before another is sought: the server still holds for it what a store that is alone has locked.
     loop {
         let Some(lost) = keeper.serve(session, &mut queue).await else { break };
         keeper.tenure.lost();
@@ -239,29 +235,16 @@ impl Keeper {
                 Failed::Behind if tries == TRIES => return Err(PostgresError::Another),
                 _ => within(async { Ok(session.client.batch_execute("ROLLBACK").await?) }).await?,
             }
-            if matches!(failed, Failed::Behind) {
-                if self.turn.is_some() {
-                    // No other one writes: the database is not what it was.
-                    within(load::catch_up(session, &self.table)).await?;
-                }
+            if matches!(failed, Failed::Behind) && !within(load::catch_up(session, &self.table)).await? {
                 self.load(session).await?;
             }
         }
     }
 
-    /// Connects again; refuses everything until then. `None` if the store is dropped, or another one has the database.
-    async fn connect_again(&mut self, why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
-        let mut turn = self.turn.take();
-        let session = self.resume(why, turn.as_mut(), queue).await;
-        self.turn = turn;
-        session
-    }
-
-    async fn resume(
-        &mut self, mut why: PostgresError, mut turn: Option<&mut Turn>, queue: &mut mpsc::Receiver<Job>,
-    ) -> Option<Session> {
+    /// Connects again; refuses everything until then. `None` if the store is dropped, or the database is not what it was.
+    async fn connect_again(&mut self, mut why: PostgresError, queue: &mut mpsc::Receiver<Job>) -> Option<Session> {
         let [mut pause, longest] = BACKOFF;
-        let (tenure, is_alone) = (self.tenure.clone(), turn.is_some());
+        let tenure = self.tenure.clone();
         let mut logged = String::new();
         loop {
             // Each reason once: it may last for days.
@@ -277,7 +260,7 @@ impl Keeper {
             let wait = pause;
             let connecting = async {
                 sleep(wait).await;
-                let mut session = Session::again(&self.link, self.id, turn.as_deref_mut()).await?;
+                let mut session = Session::again(&self.link, self.id).await?;
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
@@ -291,14 +274,9 @@ impl Keeper {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
                         }
-                        Err(error @ PostgresError::WentBack { .. }) if is_alone => {
+                        Err(error @ (PostgresError::WentBack { .. } | PostgresError::Moved)) => {
                             tracing::error!(%error, "this coordinator starts anew with what is there");
-                            tenure.taken();
-                            return None;
-                        }
-                        Err(taken @ (PostgresError::InUse { .. } | PostgresError::Overtaken)) => {
-                            tracing::error!(error = %taken, "another coordinator has taken the database");
-                            tenure.taken();
+                            tenure.end();
                             return None;
                         }
                         Err(error) => break error,

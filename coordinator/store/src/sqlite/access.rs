@@ -1,6 +1,7 @@
 //! The audit log and the grants in the same file, and in the same group commit.
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::AuditEntry;
 use rusqlite::{Connection, params};
 
@@ -53,7 +54,7 @@ fn withdraw(batch: &mut Batch<'_>, intent: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn reveal(batch: &mut Batch<'_>) -> Result<(), StoreError> {
+fn reveal(batch: &mut Batch<'_>, time: Timestamp) -> Result<(), StoreError> {
     let intents = {
         let mut select = batch.transaction.prepare("SELECT position, json FROM audit WHERE refusal = ?1")?;
         let rows = select.query_map([INTENT], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
@@ -61,7 +62,11 @@ fn reveal(batch: &mut Batch<'_>) -> Result<(), StoreError> {
     };
     for (position, json) in intents {
         // One that does not read stands among the deeds: it says that something was there.
-        let ring = serde_json::from_str(&json).map_or(Ring::Deeds, |entry| Ring::of(&entry));
+        let entry = serde_json::from_str::<AuditEntry>(&json).ok();
+        if entry.as_ref().is_some_and(|entry| entry.time >= time) {
+            continue;
+        }
+        let ring = entry.as_ref().map_or(Ring::Deeds, Ring::of);
         let update = "UPDATE audit SET refusal = ?2 WHERE position = ?1";
         batch.transaction.execute(update, params![position, ring as u8])?;
     }
@@ -101,8 +106,8 @@ impl AuditLog for SqliteStore {
         self.writer.submit(move |batch| withdraw(batch, intent)).await
     }
 
-    async fn reveal(&self) -> Result<(), StoreError> {
-        self.writer.submit(reveal).await
+    async fn reveal(&self, time: Timestamp) -> Result<(), StoreError> {
+        self.writer.submit(move |batch| reveal(batch, time)).await
     }
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
@@ -118,6 +123,17 @@ impl GrantStore for SqliteStore {
             .submit(move |batch| {
                 let insert = "INSERT OR REPLACE INTO grants (kind, name, json) VALUES (?1, ?2, ?3)";
                 batch.transaction.execute(insert, params![kind.as_str(), name, json])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError> {
+        let (name, old, json) = (name.to_owned(), old.to_owned(), json.to_owned());
+        self.writer
+            .submit(move |batch| {
+                let update = "UPDATE grants SET json = ?4 WHERE kind = ?1 AND name = ?2 AND json = ?3";
+                batch.transaction.execute(update, params![kind.as_str(), name, old, json])?;
                 Ok(())
             })
             .await
@@ -209,7 +225,7 @@ mod tests {
         let store = SqliteStore::open(dir.path()).unwrap();
         assert_eq!(listed(&store).await.len(), 1, "it is under way for all that the store knows");
         for _ in 0..2 {
-            store.reveal().await.unwrap();
+            store.reveal(Timestamp::MAX).await.unwrap();
             assert_eq!(listed(&store).await, [(3, "interrupted".into()), (4, "its end".into())]);
         }
         // It is no intent any more.

@@ -34,8 +34,8 @@ use super::open_error::OpenError;
 use super::rules::Asked;
 use super::seal::Sealer;
 use super::{
-    Counts, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable,
-    Upkeep, Watch, WatchError,
+    ChangeSet, Counts, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError,
+    Unreadable, Upkeep, Watch, WatchError,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;
@@ -137,33 +137,13 @@ impl DocumentStore for SqliteStore {
         Ok(self.table.counts())
     }
 
-    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
         let by = By::now();
-        self.writer.submit(move |batch| ops::change(batch, Asked::Create(document), by)).await
-    }
-
-    async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        let by = By::now();
-        self.writer.submit(move |batch| ops::change(batch, Asked::Update(document), by)).await
-    }
-
-    async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
-        let by = By::now();
-        self.writer.submit(move |batch| ops::update_later(batch, document, by)).await
+        self.writer.submit(move |batch| ops::write_set(batch, set, &by)).await
     }
 
     fn writes_later(&self) -> bool {
         true
-    }
-
-    async fn update_both_later(
-        &self, machine: Document, workflow: Document,
-    ) -> Result<(Document, Document), StoreError> {
-        let (by, same) = (By::now(), By::now());
-        let both = move |batch: &mut Batch<'_>| {
-            Ok((ops::update_later(batch, machine, by)?, ops::update_later(batch, workflow, same)?))
-        };
-        self.writer.submit(both).await
     }
 
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {

@@ -13,8 +13,8 @@ use crate::overlay::Effect;
 use crate::rules::{Asked, Written};
 use crate::stored::DOCUMENT_SCHEMA;
 use crate::{
-    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError, journal, json,
-    rules,
+    Change, ChangeOp, ChangeSet, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_DOCUMENT_BYTES, StoreError, journal,
+    json, rules,
 };
 use landfall_api::message::EventRecord;
 
@@ -24,12 +24,12 @@ const LATER_BYTES: usize = MAX_DOCUMENT_BYTES / 2;
 /// Writes what `asked` comes to; answers what is stored then, or what was.
 pub(super) fn change(batch: &mut Batch<'_>, asked: Asked, by: By) -> Result<Document, StoreError> {
     match batch.overlay.effect(asked, by)? {
-        Ok(effect) => write(batch, effect),
+        Ok(effect) => write_one(batch, effect),
         Err(same) => Ok(same),
     }
 }
 
-fn write(batch: &mut Batch<'_>, Effect { change, entry }: Effect) -> Result<Document, StoreError> {
+fn write_one(batch: &mut Batch<'_>, Effect { change, entry }: Effect) -> Result<Document, StoreError> {
     let document = &change.document;
     write_others_of(batch, document)?;
     let (kind, name, json) = (document.kind(), &document.metadata().name, change.json()?);
@@ -95,9 +95,20 @@ pub(super) fn update_later(batch: &mut Batch<'_>, document: Document, by: By) ->
         }
         Written::As(op, new) => {
             let effect = overlay.written(Some(&old), op, new, by)?;
-            write(batch, effect)
+            write_one(batch, effect)
         }
     }
+}
+
+/// All or none: an operation of its own.
+pub(super) fn write_set(batch: &mut Batch<'_>, set: ChangeSet, by: &By) -> Result<Vec<Document>, StoreError> {
+    let is_later = set.is_later;
+    let (asked, checks) = Asked::all(set);
+    let write = |asked| match asked {
+        Asked::Update(document) if is_later => update_later(batch, document, by.clone()),
+        asked => change(batch, asked, by.clone()),
+    };
+    Ok(asked.into_iter().map(write).collect::<Result<Vec<_>, _>>()?.split_off(checks))
 }
 
 /// Writes at most `most` of the documents that were left unwritten before `before`; how many it wrote.

@@ -386,6 +386,11 @@ async fn machine_and_workflow_are_written_as_of_one_step() {
         Document::from(workflow)
     };
     let workflow = store.update(applied(&workflow, 1)).await.unwrap();
+    let both_later = async |machine, workflow| {
+        let stored =
+            store.write(ChangeSet { changed: vec![machine, workflow], is_later: true, ..ChangeSet::default() }).await?;
+        Ok::<[Document; 2], StoreError>(stored.try_into().unwrap())
+    };
     let on_disk = async || {
         let copy = crashed(dir.path());
         let store = SqliteStore::open(copy.path()).unwrap();
@@ -394,22 +399,22 @@ async fn machine_and_workflow_are_written_as_of_one_step() {
         };
         (epoch(&store).await, run.status.as_ref().unwrap().applied)
     };
-    let both = store.update_both_later(with_epoch(&machine, 2), applied(&workflow, 2)).await.unwrap();
+    let both = both_later(with_epoch(&machine, 2), applied(&workflow, 2)).await.unwrap();
     assert_eq!((on_disk().await, epoch(&store).await), ((1, 1), 2));
-    let stale = store.update_both_later(with_epoch(&both.0, 3), applied(&workflow, 3)).await.unwrap_err();
+    let stale = both_later(with_epoch(&both[0], 3), applied(&workflow, 3)).await.unwrap_err();
     assert!(matches!(stale, StoreError::Conflict { .. }), "{stale}");
     assert_eq!(epoch(&store).await, 2, "both or neither");
 
     // Whatever writes the workflow writes the machine before it.
-    let Document::Workflow(mut labelled) = both.1.clone() else { panic!("a workflow") };
+    let Document::Workflow(mut labelled) = both[1].clone() else { panic!("a workflow") };
     labelled.metadata.labels.insert("a".into(), "b".into());
     let labelled = store.update(labelled.into()).await.unwrap();
     assert_eq!(on_disk().await, (2, 2));
-    let both = store.update_both_later(with_epoch(&both.0, 3), applied(&labelled, 3)).await.unwrap();
+    let both = both_later(with_epoch(&both[0], 3), applied(&labelled, 3)).await.unwrap();
     let due = store.writer.submit(|batch| ops::write_older(batch, Instant::now(), 1)).await.unwrap();
     assert_eq!((due, on_disk().await.0), (1, 3));
     // In one batch: written, changed again, and then its workflow.
-    let (machine, workflow) = (with_epoch(&both.0, 4), applied(&both.1, 4));
+    let (machine, workflow) = (with_epoch(&both[0], 4), applied(&both[1], 4));
     let newest = move |batch: &mut Batch<'_>| {
         ops::write_older(batch, Instant::now(), 9)?;
         ops::update_later(batch, machine, By::now())?;
@@ -426,9 +431,9 @@ async fn machine_and_workflow_are_written_as_of_one_step() {
     works.status.get_or_insert_default().workflow = Some("w".into());
     let machine = store.update(works.into()).await.unwrap();
     let workflow = of(Kind::Workflow, "w").await;
-    let both = store.update_both_later(with_epoch(&machine, 5), applied(&workflow, 5)).await.unwrap();
+    let both = both_later(with_epoch(&machine, 5), applied(&workflow, 5)).await.unwrap();
     assert_eq!(on_disk().await, (4, 4));
-    let Document::Machine(mut labelled) = both.0 else { panic!("a machine") };
+    let [Document::Machine(mut labelled), _] = both else { panic!("a machine") };
     labelled.metadata.labels.insert("a".into(), "b".into());
     store.update(labelled.into()).await.unwrap();
     assert_eq!(on_disk().await, (5, 5));

@@ -273,11 +273,10 @@ fn in_savepoint<T>(
     if let Some(error) = &batch.lost {
         return Err(StoreError::Commit(error.clone()));
     }
-    let (revision, changes, written) = (batch.overlay.revision, batch.overlay.changes.len(), batch.written.len());
+    let (begun, written) = ((batch.overlay.revision, batch.overlay.changes.len()), batch.written.len());
     let result = savepoint(batch, operation);
     if result.is_err() {
-        batch.overlay.revision = revision;
-        batch.overlay.changes.truncate(changes);
+        batch.overlay.back_to(begun);
         batch.written.truncate(written);
     }
     // A full disk or a failing one makes SQLite roll the whole transaction back. Outside of it every further statement

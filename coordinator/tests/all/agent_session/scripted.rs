@@ -11,7 +11,6 @@ use landfall_api::{DiskId, MachineFacts, Pin, SecretText};
 use landfall_coordinator::pki::Pki;
 use landfall_coordinator::tls;
 use landfall_coordinator::tls::{Peer, TlsListener};
-use landfall_edge::forwarded::Forwarders;
 use landfall_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
 use landfall_proto::v1::session_request::Message as Up;
 use landfall_proto::v1::session_response::Message as Down;
@@ -164,7 +163,7 @@ pub(super) struct Fixture {
 
 pub(super) async fn serve(service: &Scripted, at: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
     let config = tls::server_config(&service.pki).unwrap();
-    let listener = TlsListener::bind(at, config, Forwarders::default()).await.unwrap();
+    let listener = TlsListener::bind(at, config).await.unwrap();
     let address = listener.address();
     let routes = tonic::service::Routes::new(AgentServiceServer::new(service.clone())).into_axum_router();
     let server = tokio::spawn(async move { listener.serve(routes, CancellationToken::new()).await.unwrap() });

@@ -17,7 +17,6 @@ use landfall_coordinator::pki::{Pki, issue_operator};
 use landfall_coordinator::state::Coordinator;
 use landfall_coordinator::tls::{TlsListener, server_config};
 use landfall_coordinator::{operator, session};
-use landfall_edge::forwarded::Forwarders;
 use landfall_proto::SERVER_NAME;
 use landfall_session::Target;
 use landfall_store::Store;
@@ -102,11 +101,7 @@ impl Site {
         let settings = Settings { certificate_ttl, ..Settings::from_config(&config, Default::default()) };
         let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), Arc::new(AllThere));
         let engine = engine.await.unwrap();
-        let listener = TlsListener::bind(
-            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            server_config(&pki).unwrap(),
-            Forwarders::default(),
-        );
+        let listener = TlsListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), server_config(&pki).unwrap());
         let listener = listener.await.unwrap();
         let coordinator = Arc::new(Coordinator { config, store, engine: engine.clone(), pki, ops: Arc::default() });
         let app = session::router(engine).merge(operator::router(coordinator.clone()));

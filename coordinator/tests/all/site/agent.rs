@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use landfall_api::message::{ActionRef, EventBody, Identity, Proof, Vitals};
+use landfall_api::message::{ActionRef, EventBody, Identity, LogLevel, Proof, Vitals};
 use landfall_api::{DiskId, ErrorCode, MachineFacts, Problem, SecretText};
 use landfall_session::{
     AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
@@ -99,7 +99,7 @@ impl Agent {
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
         let mut stream = std::net::TcpStream::connect((site.host, site.http)).unwrap();
         let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
-        // It dials this site first, also where that stands by.
+        // It dials this site first.
         let script = format!("{script} landfall.coordinator={}", site.url());
         let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
@@ -108,6 +108,12 @@ impl Agent {
         let (uid, heard) = (assignment.workflow_uid, Arc::<Mutex<Vec<_>>>::default());
         tokio::spawn(hear(instructions, uid, heard.clone()));
         Self { handle, run: uid, name: run["metadata"]["name"].as_str().unwrap().to_owned(), heard }
+    }
+
+    /// Says a line of an attempt's log.
+    pub(crate) fn say(&self, attempt: u32, message: &str) {
+        let action = ActionRef { workflow_uid: self.run, action_index: 0, attempt };
+        self.handle.log(action, LogLevel::Info, message);
     }
 
     /// Reports a failed attempt, as a download that broke; it is acknowledged once `flush` says so.

@@ -69,7 +69,7 @@ pub(super) async fn coordinator_taken_over(context: Context) -> anyhow::Result<(
     let key = |dir: &Path| dir.join("coordinator/secrets.key");
     std::fs::copy(key(&scene.context.dir), key(&dir))?;
     let options = CoordinatorOptions { others: beside(&Network::ADDRESS), ..options };
-    let other = CoordinatorProcess::stand_by(&options, &neighbour, &dir).await?;
+    let other = CoordinatorProcess::beside(&options, &neighbour, &dir).await?;
 
     let builder = scene.ordinary("m1").firmware(Firmware::Uefi);
     let Midway { mut scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use landfall_sim::chance::Chance;
 use landfall_store::{
-    Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, PostgresError, SecretStore, Store, StoreError,
-    Watch, WatchError,
+    ChangeSet, Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, PostgresError, SecretStore, Store,
+    StoreError, Watch, WatchError,
 };
 use std::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -137,12 +137,16 @@ impl View {
         }
     }
 
-    async fn replace(&self, document: Document, later: bool) -> Result<Document, StoreError> {
-        let key = (document.kind(), document.metadata().name.clone());
-        let before = self.inner.documents().get(key.0, &key.1).await?;
-        let after = self.inner.documents().update(document).await?;
-        if let Some(before) = before.filter(|before| *before != after) {
-            self.truth.changed(&before, &after);
+    async fn change(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        let (later, new, mut before) = (set.is_later, set.new.len(), Vec::new());
+        for document in &set.changed {
+            before.push(self.inner.documents().get(document.kind(), &document.metadata().name).await?);
+        }
+        let after = self.inner.documents().write(set).await?;
+        for (before, after) in before.into_iter().zip(after.iter().skip(new)) {
+            let Some(before) = before.filter(|before| before != after) else { continue };
+            self.truth.changed(&before, after);
+            let key = (after.kind(), after.metadata().name.clone());
             let mut durable = self.durable.lock().unwrap();
             if !later {
                 durable.remove(&key);
@@ -175,14 +179,8 @@ impl DocumentStore for View {
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.inner.documents().counts().await
     }
-    async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        self.reach(self.inner.documents().create(document)).await
-    }
-    async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        self.reach(self.replace(document, false)).await
-    }
-    async fn update_later(&self, document: Document) -> Result<Document, StoreError> {
-        self.reach(self.replace(document, true)).await
+    async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        self.reach(self.change(set)).await
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         self.reach(self.inner.documents().delete_if(kind, name, version)).await

@@ -40,11 +40,13 @@ pub struct DhcpV6Service {
 }
 
 impl DhcpV6Service {
-    /// Asks for other servers (3 s, full mode only) and binds port 547. `own`: the coordinator's address. `None` if DHCP is off.
+    /// Asks for other servers (3 s, full mode only) and binds port 547. `own`: the coordinator's address. `None` if DHCP is off. `discovery`: whether unknown machines are answered; may change while it runs.
     ///
     /// # Errors
     /// [`DhcpError`]: the service must not run.
-    pub async fn start(config: &Config, own: Ipv6Addr, policy: Arc<dyn BootPolicy>) -> Result<Option<Self>, DhcpError> {
+    pub async fn start(
+        config: &Config, own: Ipv6Addr, (policy, discovery): (Arc<dyn BootPolicy>, Arc<AtomicBool>),
+    ) -> Result<Option<Self>, DhcpError> {
         let dhcp = &config.dhcp;
         if dhcp.mode == DhcpMode::Off {
             return Ok(None);
@@ -64,12 +66,7 @@ impl DhcpV6Service {
             adverts = Some(RouterAdverts::start(&interface, advert).map_err(failed)?);
         }
         let gives = Gives { id: identifier(&interface), server: BootServer::of(config, own), addresses };
-        Ok(Some(Self { standings: Standings::new(policy, dhcp.discovery), interface, gives, socket, adverts }))
-    }
-
-    /// Whether unknown machines are answered; may change while it runs.
-    pub fn discovery(&self) -> Arc<AtomicBool> {
-        self.standings.discovery()
+        Ok(Some(Self { standings: Standings::new(policy, discovery), interface, gives, socket, adverts }))
     }
 
     /// The link whose addresses are given out here, in full mode.

@@ -1,23 +1,21 @@
-//! Two real coordinators over one PostgreSQL database: the one that has it is killed, hangs, and is stopped; a store that moves there and back.
+//! Two real coordinators over one PostgreSQL database: both are at work, and one leads; it is killed, hangs, and is stopped. A store that
+//! moves there and back.
 
 use std::fs::DirBuilder;
-use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use landfall_api::Kind;
-use landfall_client::{Client, Endpoint, Identity, Trust};
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::site::agent::{Agent, patient_template};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
-pub(crate) const STANDBY: &str = "standby: another coordinator has the store";
+pub(crate) const LEADS: &str = "this coordinator leads";
+pub(crate) const LED: &str = "another coordinator leads";
 
 /// Sites with one store, each with a URL of its own for it, and each of which names the others.
 pub(crate) fn sites<const N: usize>(urls: [&str; N]) -> [Site; N] {
@@ -50,103 +48,113 @@ pub(crate) fn asked(site: &Site, path: &str) -> (u16, String) {
     call(&site.data().join("api.sock"), "GET", path, &Value::Null).unwrap()
 }
 
+/// Waits for an answer in which this is so.
+pub(crate) fn until_asked(site: &Site, path: &str, is_so: impl Fn(&str) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let (_, answer) = asked(site, path);
+        if is_so(&answer) {
+            return;
+        }
+        assert!(begun.elapsed() < LIMIT, "{path}: {answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
-fn one_takes_over_from_the_other_and_back() {
+fn all_coordinators_are_at_work_and_one_leads() {
     let server = Server::start(&[]);
     let url = server.create();
     let sites = sites([&url, &url]);
-    let a = start(&sites[0], " ready ");
+    let a = start(&sites[0], LEADS);
     share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], STANDBY);
-    sites[0].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
-    let has_it = format!("https://127.0.0.1:{} has the store", sites[0].tls);
-    for path in [&format!("{API}/machines/m1"), "/readyz"] {
-        let (status, answer) = asked(&sites[1], path);
-        assert!(status == 503 && answer.contains(&has_it), "{status}: {answer}");
+    let b = start(&sites[1], LED);
+    sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
+    for site in &sites {
+        until_asked(site, &format!("{API}/machines"), |answer| answer.contains("\"m1\""));
+        assert_eq!(asked(site, "/readyz").0, 200);
     }
-    assert_eq!(asked(&sites[1], "/healthz").0, 200);
-    for (site, active) in [(&sites[0], "landfall_active 1\n"), (&sites[1], "landfall_active 0\n")] {
+    for (site, leads) in [(&sites[0], "landfall_active 1\n"), (&sites[1], "landfall_active 0\n")] {
         let (status, counted) = asked(site, "/metrics");
-        assert!(status == 200 && counted.contains(active), "{status}: {counted}");
+        assert!(status == 200 && counted.contains(leads), "{status}: {counted}");
     }
+    // Of what one alone does, the other one asks that.
+    let (status, answer) = asked(&sites[1], &format!("{API}/manifests"));
+    assert!(status == 200 && answer.contains("directory"), "{status}: {answer}");
+    let asks = |site: &Site| {
+        call(&site.data().join("api.sock"), "POST", &format!("{API}/machines/m1/power"), &json!({"action": "status"}))
+    };
+    let (here, there) = (asks(&sites[0]).unwrap(), asks(&sites[1]).unwrap());
+    assert!(here.0 == 404 && here.1.contains("neither a BMC"), "{here:?}");
+    assert_eq!(here, there);
+    let noted = |who: &str| asked(&sites[0], &format!("{API}/audit")).1.matches(who).count();
+    assert_eq!(noted("machines/m1/power"), 2, "once a request");
     let config = sites[1].config();
     let (is_well, said) = run(&["doctor", "--config", config.to_str().unwrap()]);
-    assert!(is_well && said.contains("it runs as a standby"), "{said}");
+    assert!(is_well && said.contains("another one leads"), "{said}");
 
-    // As of a program that asks from time to time.
-    let mut kept = UnixStream::connect(sites[1].data().join("api.sock")).unwrap();
-    kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    kept.set_read_timeout(Some(LIMIT)).unwrap();
-    assert!(kept.read(&mut [0; 1024]).unwrap() > 0);
-
-    // Killed: the other is there in the time that a start takes.
+    // Killed: the other one leads at once.
     let begun = Instant::now();
     a.kill();
-    b.until(" ready ", 1);
-    println!("ready {:?} after the kill", begun.elapsed());
-    assert_eq!(kept.read(&mut [0; 1024]).unwrap(), 0, "a standby's connection has ended");
-    assert_eq!(sites[1].api("GET", "/machines/m1", &Value::Null)["metadata"]["name"], "m1");
+    b.until(LEADS, 1);
+    println!("leads {:?} after the kill", begun.elapsed());
     let ca = |site: &Site| std::fs::read(site.data().join("pki/ca.pem")).unwrap();
     assert_eq!(ca(&sites[0]), ca(&sites[1]));
     sites[1].api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
 
-    // Hung: its session is ended. When it goes on, it finds the other in its place, and waits.
-    let a = start(&sites[0], STANDBY);
+    // Hung: its session is ended. When it goes on, it works beside the other, and does not lead.
+    let a = start(&sites[0], LED);
     b.signal(Signal::SIGSTOP);
-    a.until(" ready ", 1);
+    a.until(LEADS, 1);
     assert_eq!(sites[0].api("GET", "/machines/m2", &Value::Null)["metadata"]["name"], "m2");
     b.signal(Signal::SIGCONT);
-    b.until(STANDBY, 2);
-    assert_eq!(asked(&sites[1], "/readyz").0, 503);
-    assert_eq!(asked(&sites[0], "/readyz").0, 200);
+    b.until(LED, 2);
+    b.until("connected to PostgreSQL again", 1);
+    sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
 
     // Stopped, as for an upgrade.
     a.signal(Signal::SIGTERM);
-    b.until(" ready ", 2);
-    sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
+    b.until(LEADS, 2);
+    assert_eq!(sites[1].api("GET", "/machines/m3", &Value::Null)["metadata"]["name"], "m3");
 }
 
-/// On another host than the active one, as coordinators are: their ports have the same numbers.
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_and_people_may_ask_a_standby() {
+async fn an_agent_is_reached_through_every_coordinator() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let server = Server::start(&[]);
     let url = server.create();
-    let first = Site::new();
-    let second = Site { host: "127.0.0.2", http: first.http, tls: first.tls, ..Site::new() };
-    second.configure("c.toml", &second.data());
-    let sites = [first, second];
-    share_store(&sites, [&url, &url]);
-    let a = start(&sites[0], " ready ");
+    let sites = sites([&url, &url]);
+    let a = start(&sites[0], LEADS);
     share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], STANDBY);
-    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
-    // A client that knows the standby alone.
-    let admin = |name: &str| sites[0].data().join("admin").join(name);
-    let endpoint = Endpoint {
-        server: sites[1].url().parse().unwrap(),
-        trust: Some(Trust::Ca(admin("ca.pem"))),
-        identity: Some(Identity::Certificate { cert: admin("admin.pem"), key: admin("admin.key") }),
-    };
-    let client = Client::new(&endpoint).await.unwrap();
-    assert!(client.names(Kind::Machine).await.unwrap().is_empty());
-    // A machine that boots from the standby, and whose agent dials it: the script of the standby's host names both.
-    let socket = sites[0].data().join("api.sock");
-    let agent = Agent::start(&sites[1], &socket, "m1", "52:54:00:00:00:01").await;
+    let b = start(&sites[1], LED);
+    let socket = |site: &Site| site.data().join("api.sock");
+    sites[1].api("POST", "/apply", &patient_template(&sites[1]));
+    let agent = Agent::start(&sites[1], &socket(&sites[1]), "m1", "52:54:00:00:00:01").await;
     agent.report(1).await;
     agent.handle.flush(LIMIT).await.unwrap();
-    assert_eq!(client.names(Kind::Machine).await.unwrap(), ["m1"]);
-    assert!(
-        a.said().contains("session opened machine=m1 epoch=1 address=127.0.0.2"),
-        "not by the standby: {}",
-        a.said()
-    );
-
-    a.kill();
-    b.until(" ready ", 1);
+    b.until("session opened machine=m1 epoch=1", 1);
+    // Its log is where its session is, and can be read everywhere.
+    agent.say(2, "hello from the agent");
+    let logs = format!("{API}/workflows/{}/logs", agent.name);
+    for site in &sites {
+        until_asked(site, &logs, |answer| answer.contains("hello from the agent"));
+    }
+    // What is asked at the other one reaches it: it connects again, and hears of it.
+    sites[0].api("POST", &format!("/workflows/{}/pause", agent.name), &json!({}));
+    b.until("another coordinator has changed what the agent is to do", 1);
+    let heard = || agent.heard.lock().unwrap().iter().any(|heard| heard.contains("paused: true"));
+    let begun = Instant::now();
+    while !heard() {
+        assert!(begun.elapsed() < LIMIT, "{:?}", agent.heard.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let named = |url: String| move |answer: &str| answer.contains(&format!("\"coordinator\":\"{url}\""));
+    until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[1].url()));
+    b.kill();
     agent.report(2).await;
     agent.handle.flush(LIMIT).await.unwrap();
-    client.delete(Kind::Machine, "m1").await.unwrap();
+    until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[0].url()));
+    drop(a);
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! What other coordinators store, where several have one database: the index takes it in, agents that are here are instructed by it, and
+//! machines of one that is gone get another.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
+use landfall_machine::{Input, elsewhere, has_begun, is_open};
+use landfall_store::{Change, ChangeOp, Watch, WatchError};
+use tokio_util::sync::CancellationToken;
+
+use super::fleet::{Fleet, Index};
+use super::steps::Steps;
+use super::telemetry::Telemetry;
+use super::upkeep::Upkeep;
+
+/// Changes that are taken in before agents are looked at.
+const AT_ONCE: usize = 256;
+/// Machines whose locks are waited for at once.
+const SIDE_BY_SIDE: usize = 64;
+
+/// What others store.
+pub struct Others {
+    fleet: Arc<Fleet>,
+    steps: Steps,
+    telemetry: Arc<Telemetry>,
+    upkeep: Arc<Upkeep>,
+}
+
+impl Others {
+    pub(in crate::engine) const fn new(
+        fleet: Arc<Fleet>, steps: Steps, telemetry: Arc<Telemetry>, upkeep: Arc<Upkeep>,
+    ) -> Self {
+        Self { fleet, steps, telemetry, upkeep }
+    }
+
+    /// Follows the store until `stop`, or until it is shut down.
+    pub async fn follow(&self, stop: CancellationToken) {
+        let mut watch = None;
+        loop {
+            let step = async {
+                let mut following = match watch.take() {
+                    Some(following) => following,
+                    None => self.take_all_in().await?,
+                };
+                let machines = self.take_in(&mut following).await?;
+                Ok::<_, Lost>((following, machines))
+            };
+            match stop.run_until_cancelled(step).await {
+                None | Some(Err(Lost::Watch(WatchError::Closed))) => return,
+                Some(Ok((following, machines))) => {
+                    watch = Some(following);
+                    self.heed(machines).await;
+                }
+                Some(Err(Lost::Watch(WatchError::Expired { .. }))) => {
+                    tracing::info!(
+                        "changes of other coordinators are no longer kept; every document is taken in again"
+                    );
+                }
+                Some(Err(Lost::Store(problem))) => {
+                    tracing::error!(%problem, "the documents of other coordinators cannot be read; they are read again");
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Takes in everything there is, and follows from there.
+    async fn take_all_in(&self) -> Result<Watch, Lost> {
+        let documents = self.fleet.store().documents();
+        // The older of the two revisions: what came between is taken in twice.
+        let (machines, revision) = documents.list(Kind::Machine).await.map_err(Problem::from)?;
+        let workflows = documents.list(Kind::Workflow).await.map_err(Problem::from)?.0;
+        let watch = documents.watch(None, revision)?;
+        let all: Vec<_> = machines.into_iter().chain(workflows).collect();
+        let names = {
+            let mut index = self.fleet.index();
+            index.retain(&all);
+            all.iter().for_each(|document| put(&mut index, document));
+            all.iter().filter_map(machine_of).map(str::to_owned).collect()
+        };
+        self.heed(names).await;
+        Ok(watch)
+    }
+
+    /// Takes in the next changes; the machines that they are about.
+    async fn take_in(&self, watch: &mut Watch) -> Result<BTreeSet<String>, Lost> {
+        let mut machines = BTreeSet::new();
+        let mut change = watch.next().await?;
+        for _ in 0..AT_ONCE {
+            self.note(&change).await?;
+            machines.extend(machine_of(&change.document).map(str::to_owned));
+            match futures::FutureExt::now_or_never(watch.next()) {
+                Some(next) => change = next?,
+                None => break,
+            }
+        }
+        Ok(machines)
+    }
+
+    /// As it is now, and not as it was: a step here may have stored something newer, and the index know it.
+    async fn note(&self, change: &Change) -> Result<(), Problem> {
+        let document = &change.document;
+        let now = self.fleet.store().documents().get(document.kind(), &document.metadata().name).await?;
+        let is_same = now.as_ref().is_some_and(|now| now.metadata().uid == document.metadata().uid);
+        if change.op == ChangeOp::Deleted && !is_same {
+            match document {
+                Document::Machine(machine) => self.fleet.index().drop_machine(machine),
+                Document::Workflow(run) => {
+                    self.fleet.index().drop_workflow(run);
+                    run.metadata.uid.into_iter().for_each(|uid| self.telemetry.forget(uid));
+                }
+                _ => {}
+            }
+        }
+        now.iter().for_each(|document| put(&mut self.fleet.index(), document));
+        Ok(())
+    }
+
+    /// Lets the agents of these machines that are here heed what others have stored, and those go on that wait for room.
+    async fn heed(&self, machines: BTreeSet<String>) {
+        let look = |name: String| async move {
+            let uid = self.fleet.store().machine(&name).await.ok().flatten().and_then(|machine| machine.metadata.uid);
+            let Some(uid) = uid.filter(|uid| self.fleet.machines().knows(*uid)) else { return };
+            let mut live = self.fleet.machines().lock(uid).await;
+            if let Err(problem) = self.steps.heed_others(&mut live, &name).await {
+                tracing::warn!(machine = name, %problem, "the session is closed; its agent reconnects");
+                live.cut();
+            }
+        };
+        futures::stream::iter(machines).for_each_concurrent(SIDE_BY_SIDE, look).await;
+        self.steps.wake_queue();
+    }
+
+    /// Goes on with the machines of coordinators that are not there.
+    ///
+    /// # Errors
+    /// The first [`Problem`] of the store; the others are taken over all the same.
+    pub async fn take_over(&self, is_there: &(impl Fn(&str) -> bool + Sync)) -> Result<(), Problem> {
+        let Some(own) = self.fleet.own() else { return Ok(()) };
+        let is_gone =
+            |machine: &Shared<Machine>| elsewhere::other(machine, Some(&own)).is_some_and(|holder| !is_there(holder));
+        let machines = self.fleet.store().machines().await?;
+        let taken = futures::stream::iter(machines.into_iter().filter(is_gone))
+            .map(|machine| async move { self.take_over_one(&machine).await })
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect::<Vec<_>>()
+            .await;
+        taken.into_iter().collect()
+    }
+
+    async fn take_over_one(&self, machine: &Machine) -> Result<(), Problem> {
+        let name = &machine.metadata.name;
+        self.steps.hand_in(name, Input::TakeOver).await?;
+        tracing::warn!(machine = name, "taken over from a coordinator that is gone");
+        // What the log has and the status has not: that one died between the two.
+        let run = self.fleet.current_workflow(machine).await?;
+        match run.filter(|run: &Shared<Workflow>| is_open(run) && has_begun(run)) {
+            Some(run) => self.upkeep.catch_up(&run).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why nothing more is followed.
+enum Lost {
+    Watch(WatchError),
+    Store(Problem),
+}
+
+impl From<WatchError> for Lost {
+    fn from(error: WatchError) -> Self {
+        Self::Watch(error)
+    }
+}
+
+impl From<Problem> for Lost {
+    fn from(problem: Problem) -> Self {
+        Self::Store(problem)
+    }
+}
+
+fn put(index: &mut Index, document: &Document) {
+    match document {
+        Document::Machine(machine) => index.put_machine(machine),
+        Document::Workflow(run) => index.put_workflow(run),
+        _ => {}
+    }
+}
+
+/// The machine that a document is about.
+fn machine_of(document: &Document) -> Option<&str> {
+    match document {
+        Document::Machine(machine) => Some(&machine.metadata.name),
+        Document::Workflow(run) => Some(&run.spec.machine),
+        _ => None,
+    }
+}

@@ -1,0 +1,249 @@
+//! Two coordinators with one database: each has the agents that came to it, and either may be asked.
+
+use super::*;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const A: &str = "https://10.77.0.1:7443";
+const B: &str = "https://10.77.0.2:7443";
+
+/// As [`World`] has it.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// Both, and what ends their following.
+struct Pair {
+    a: World,
+    b: World,
+    _followed: DropGuard,
+}
+
+/// The first of the two leads.
+async fn pair() -> Pair {
+    let (store, clock) = (Store::memory(), Arc::new(AtomicI64::new(1_000_000)));
+    let a = World::beside(store.clone(), clock.clone(), A).await;
+    let b = World::beside(store, clock, B).await;
+    a.engine.fleet().set_lead(Some(Arc::new(|| Duration::ZERO)));
+    let stop = CancellationToken::new();
+    for engine in [a.engine.clone(), b.engine.clone()] {
+        let stop = stop.clone();
+        tokio::spawn(async move { engine.others().follow(stop).await });
+    }
+    let a = a.described().await;
+    let known = || b.engine.fleet().index().machine_of_mac(MAC.parse().unwrap()).is_some();
+    eventually(async || known().then_some(())).await;
+    Pair { a, b, _followed: stop.drop_guard() }
+}
+
+/// What comes true when the other one has followed.
+async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let look = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), look).await.unwrap()
+}
+
+impl Pair {
+    async fn holder(&self) -> Option<String> {
+        self.a.machine().await.status.unwrap().session.unwrap().coordinator
+    }
+}
+
+impl Agent<'_> {
+    /// Waits until its stream has ended; what it was sent before.
+    async fn ends(&mut self) -> Vec<ToAgent> {
+        let received = async {
+            let mut all = Vec::new();
+            while let Some(message) = self.opened.to_agent.recv().await {
+                all.push(message);
+            }
+            all
+        };
+        tokio::time::timeout(Duration::from_secs(60), received).await.unwrap()
+    }
+
+    /// The next message that is no renewal of its lease.
+    async fn hears(&mut self) -> Option<ToAgent> {
+        loop {
+            match tokio::time::timeout(Duration::from_secs(60), self.opened.to_agent.recv()).await.unwrap() {
+                Some(ToAgent::LeaseRenewal { .. }) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// The same agent connects again, with the list of a run.
+    fn again(&self, run: Uuid) -> Hello {
+        Hello { last_epoch: self.opened.epoch, holds: Some(run), ..hello("b1", "D1", vec![]) }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_at_one_heeds_requests_at_another() {
+    let pair = pair().await;
+    let run = pair.a.provision(false).await.unwrap();
+    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+    let machine = pair.b.enroll(b"key").await.unwrap().machine_uid;
+    let mut agent = pair.b.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    assert_eq!(pair.holder().await.as_deref(), Some(B));
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+
+    pair.a.engine.requests().pause(&name, pair.a.ann(false)).await.unwrap();
+    assert!(agent.ends().await.is_empty());
+    let mut agent = pair.b.connect(agent.again(uid)).await;
+    let control = |message| match message {
+        Some(ToAgent::Control { control, .. }) => control.paused,
+        other => panic!("{other:?}"),
+    };
+    assert!(control(agent.hears().await));
+    // What is asked where its session is needs no other one, and what it says there ends none.
+    pair.b.engine.requests().resume(&name, pair.b.ann(false)).await.unwrap();
+    assert!(!control(agent.hears().await));
+    let wrote = EventBody::ReceiptWritten { receipt: receipt(machine, uid, ReceiptState::Intent) };
+    agent.report(uid, 0, 1, wrote).await.unwrap();
+    for world in [&pair.a, &pair.b] {
+        world.engine.upkeep().tick().await.unwrap();
+    }
+    pair.a.engine.requests().cancel(&name, pair.a.ann(false)).await.unwrap();
+    assert!(agent.ends().await.is_empty());
+    let mut agent = pair.b.connect(agent.again(uid)).await;
+    assert!(matches!(agent.hears().await, Some(ToAgent::Cancel { workflow_uid, .. }) if workflow_uid == uid));
+}
+
+#[tokio::test]
+async fn an_idle_agent_begins_what_another_was_asked_for() {
+    let pair = pair().await;
+    let first = pair.a.provision(false).await.unwrap();
+    pair.b.enroll(b"key").await.unwrap();
+    let mut agent = pair.b.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    pair.b.engine.requests().cancel(&first.metadata.name, pair.b.ann(false)).await.unwrap();
+    agent.opened.to_agent.try_recv().unwrap();
+    pair.b.engine.sessions().fence_acknowledged(agent.uid, agent.opened.epoch).await.unwrap();
+
+    let second = pair.a.provision(true).await.unwrap();
+    agent.ends().await;
+    let mut agent = pair.b.connect(Hello { last_epoch: agent.opened.epoch, ..hello("b1", "D1", vec![]) }).await;
+    let assigned = async || {
+        pair.b.engine.upkeep().steps().settle(agent.uid, agent.opened.epoch).await.unwrap();
+        agent.received()
+    };
+    let Some(ToAgent::Assign(list)) = eventually(assigned).await.into() else { panic!("no list") };
+    assert_eq!(Some(list.workflow_uid), second.metadata.uid);
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_to_another_leaves_the_first() {
+    let pair = pair().await;
+    let (name, uid, mut agent) = pair.b.under_way().await;
+    let moved = pair.a.connect(agent.again(uid)).await;
+    assert_eq!(pair.holder().await.as_deref(), Some(A));
+    let epoch = agent.opened.epoch;
+    assert!(agent.ends().await.is_empty());
+    let late = agent.report(uid, 0, 1, EventBody::Skipped).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Fenced);
+    pair.b.engine.sessions().close_session(agent.uid, epoch, "gone").await.unwrap();
+    // Its event has its number from the first one's log.
+    moved.seq.lock().unwrap().clone_from(&agent.seq.lock().unwrap());
+    let done = receipt(agent.uid, uid, ReceiptState::Done);
+    moved.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
+    let status = pair.b.run(&name).await.status.unwrap();
+    assert_eq!(status.actions[0].state, ActionState::Succeeded);
+}
+
+#[tokio::test]
+async fn a_second_computer_waits_for_the_first_coordinators_word() {
+    let pair = pair().await;
+    let (_, uid, agent) = pair.b.under_way().await;
+    let other = || hello("b2", "D2", vec![]);
+    let refused = pair.a.open(agent.uid, other()).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::MachineBusy, "{}", refused.problem);
+    // However long it is: only there is it known what was promised.
+    pair.a.later(3600);
+    pair.b.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(0)).await.unwrap();
+    let refused = pair.a.open(agent.uid, other()).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::MachineBusy, "{}", refused.problem);
+    // It is not heard there any more: one lease from when that is seen.
+    pair.b.engine.sessions().close_session(agent.uid, agent.opened.epoch, "gone").await.unwrap();
+    let refused = pair.a.open(agent.uid, other()).await.unwrap_err();
+    assert_eq!((refused.problem.code, refused.retry_after), (ErrorCode::AmbiguousIdentity, Some(LEASE)));
+    pair.a.later(599);
+    pair.a.open(agent.uid, other()).await.unwrap_err();
+    // Heard again at the first, before the lease is over: everything begins again.
+    let agent = pair.b.connect(agent.again(uid)).await;
+    pair.a.later(2);
+    let refused = pair.a.open(agent.uid, other()).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::MachineBusy, "{}", refused.problem);
+    pair.b.engine.sessions().close_session(agent.uid, agent.opened.epoch, "gone").await.unwrap();
+    pair.a.open(agent.uid, other()).await.unwrap_err();
+    pair.a.later(600);
+    pair.a.open(agent.uid, other()).await.unwrap();
+    assert_eq!(pair.holder().await.as_deref(), Some(A));
+}
+
+#[tokio::test]
+async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
+    let pair = pair().await;
+    let (name, uid, agent) = pair.b.under_way().await;
+    pair.a.engine.others().take_over(&|_: &str| true).await.unwrap();
+    assert_eq!(pair.holder().await.as_deref(), Some(B), "it is there");
+    // It died after it had stored this, and before it had applied it.
+    let done = receipt(agent.uid, uid, ReceiptState::Done);
+    let finished = record(uid, (0, 1), 2, EventBody::Finished { result: written(done.clone()) });
+    pair.a.store.events().append(vec![finished]).await.unwrap();
+    pair.a.engine.others().take_over(&|url: &str| url == A).await.unwrap();
+    assert_eq!(pair.holder().await.as_deref(), Some(A));
+    assert_eq!(pair.a.condition("Connected").await.unwrap().0, ConditionStatus::False);
+    // It was there after all: what it still has of the machine ends.
+    let mut agent = agent;
+    assert!(agent.ends().await.is_empty());
+    let late = pair.b.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(0)).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Fenced);
+    assert_eq!(pair.a.run(&name).await.status.unwrap().actions[0].state, ActionState::Succeeded);
+    let refused = pair.a.open(agent.uid, hello("b2", "D2", vec![])).await.unwrap_err();
+    assert_eq!(refused.retry_after, Some(LEASE), "its agent may act on what it was promised");
+    pair.a.connect(agent.again(uid)).await;
+}
+
+#[tokio::test]
+async fn a_deleted_machine_goes_when_its_agent_elsewhere_has_stopped() {
+    let pair = pair().await;
+    let (_, _, mut agent) = pair.b.under_way().await;
+    pair.a.engine.documents().delete(Kind::Machine, "m1", "ann").await.unwrap();
+    let hears = tokio::time::timeout(Duration::from_secs(60), agent.opened.to_agent.recv()).await.unwrap();
+    assert!(matches!(hears, Some(ToAgent::Fenced { .. })), "{hears:?}");
+    assert!(pair.a.store.machine("m1").await.unwrap().is_some(), "its agent may be writing");
+    pair.b.engine.sessions().fence_acknowledged(agent.uid, agent.opened.epoch).await.unwrap();
+    assert!(pair.a.store.machine("m1").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn time_passes_for_a_machine_at_one_coordinator() {
+    let pair = pair().await;
+    let (name, _, agent) = pair.b.under_way().await;
+    pair.a.later(3600);
+    pair.b.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(0)).await.unwrap();
+    let before = pair.a.run(&name).await;
+    pair.a.engine.upkeep().tick().await.unwrap();
+    assert_eq!(pair.a.run(&name).await, before, "it hears nothing of that agent");
+    let places = async || Some(pair.a.engine.fleet().index().admission.places()).filter(|places| *places == 1);
+    eventually(places).await;
+    // A machine without a session is the leading one's.
+    let machine = |number: u8| machine(&format!("w{number}"), &format!("52:54:00:00:01:{number:02x}"));
+    pair.b.apply(machine(1)).await.unwrap();
+    let found = pair.b.store.machine("w1").await.unwrap().unwrap();
+    assert!(pair.a.engine.fleet().has(&found) && !pair.b.engine.fleet().has(&found));
+}
+
+#[tokio::test]
+async fn of_two_requests_at_two_coordinators_one_begins() {
+    let pair = pair().await;
+    let (first, second) = tokio::join!(pair.a.provision(false), pair.b.provision(false));
+    let refused = first.and(second).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::MachineBusy);
+    assert_eq!(pair.a.store.workflows().await.unwrap().len(), 1);
+}

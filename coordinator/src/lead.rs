@@ -1,0 +1,142 @@
+//! What one of several coordinators with one database does alone: BMCs, pools, DHCP, the directory of manifests, and the machines of
+//! coordinators that are gone. A coordinator that has its store alone does it from the start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use landfall_boot::Dhcp;
+use landfall_coordinator::config::ManifestsConfig;
+use landfall_coordinator::state::Coordinator;
+use landfall_coordinator::{manifest_dir, notify};
+use landfall_edge::metrics::metrics;
+use landfall_store::{Lead, PostgresOptions, There};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// What was not done for a fault of the store is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What one alone does ends within this; a request to a BMC that takes longer is given up.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is done alone.
+#[derive(Clone)]
+pub(crate) struct Duties {
+    pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) dhcp: Dhcp,
+    pub(crate) manifests: watch::Receiver<ManifestsConfig>,
+}
+
+impl Duties {
+    /// Does them until `stop`, or until one ends: then the others are of no use. `takes_over`: another coordinator did them until now.
+    ///
+    /// # Errors
+    /// A port that cannot be had, or a service that failed.
+    pub(crate) async fn perform(self, takes_over: bool, stop: CancellationToken) -> Result<()> {
+        let dhcp = self.dhcp.start(takes_over).await?;
+        self.perform_with(dhcp, stop).await
+    }
+
+    /// The same with DHCP services that listen already.
+    pub(crate) async fn perform_with(self, dhcp: landfall_boot::DhcpServices, stop: CancellationToken) -> Result<()> {
+        let (mut all, engine) = (JoinSet::<Result<()>>::new(), self.coordinator.engine.clone());
+        let (power, until) = (engine.clone(), stop.clone());
+        all.spawn(async move {
+            power.power().run(until).await;
+            Ok(())
+        });
+        let until = stop.clone();
+        all.spawn(async move {
+            engine.pools().run(until).await;
+            Ok(())
+        });
+        let until = stop.clone();
+        all.spawn(async move { Ok(dhcp.run(until).await?) });
+        let until = stop.clone();
+        all.spawn(async move {
+            manifest_dir::run(self.coordinator, self.manifests, until).await;
+            Ok(())
+        });
+        let first = all.join_next().await;
+        let is_asked = stop.is_cancelled();
+        stop.cancel();
+        if timeout(ENDS_WITHIN, all.join_all()).await.is_err() {
+            tracing::warn!("what only one coordinator does did not end in time, and was given up");
+        }
+        match first {
+            Some(Ok(outcome)) if is_asked => outcome,
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(panic)) => Err(panic.into()),
+            _ => Err(anyhow::anyhow!("a service ended; the log has the reason")),
+        }
+    }
+}
+
+/// Performs them whenever this coordinator leads, until `stop`.
+///
+/// # Errors
+/// As [`Duties::perform`]; a database that is not fit to say who leads.
+pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: CancellationToken) -> Result<()> {
+    let engine = duties.coordinator.engine.clone();
+    loop {
+        let mut takes_over = false;
+        let leads = |name: &str| {
+            takes_over = true;
+            // PostgreSQL keeps the beginning of a long name.
+            let known = duties.coordinator.config.others.iter().find(|other| other.starts_with(name));
+            let url = known.map_or(name, String::as_str);
+            tracing::info!(leads = url, "another coordinator leads");
+            engine.fleet().set_led_by(Some(url.to_owned()));
+            notify::led_by(url);
+        };
+        let Some(lead) = stop.run_until_cancelled(Lead::wait(options.clone(), leads)).await else { return Ok(()) };
+        let mut lead = lead?;
+        engine.fleet().set_led_by(None);
+        if let Err(problem) = engine.begin_to_lead(Arc::new(lead.unconfirmed())).await {
+            tracing::error!(%problem, "this coordinator cannot lead yet; it tries again");
+            engine.cease_to_lead();
+            drop(lead);
+            stop.run_until_cancelled(sleep(AGAIN)).await;
+            continue;
+        }
+        metrics().active.set(1);
+        tracing::info!("this coordinator leads");
+        notify::leads();
+        let until = stop.child_token();
+        let mut performed = tokio::spawn(duties.clone().perform(takes_over, until.clone()));
+        let ended = tokio::select! {
+            ended = &mut performed => Some(ended),
+            () = follow_those_there(&duties.coordinator, &mut lead) => None,
+        };
+        metrics().active.set(0);
+        engine.cease_to_lead();
+        until.cancel();
+        match ended {
+            Some(outcome) => return outcome?,
+            // No other one leads before it has ended here, unless the session is lost.
+            None => performed.await??,
+        }
+    }
+}
+
+/// Takes over the machines of those that are gone, until this one does not lead any more.
+async fn follow_those_there(coordinator: &Coordinator, lead: &mut Lead) {
+    let mut left: Option<There> = None;
+    loop {
+        tokio::select! {
+            there = lead.there() => match there {
+                Some(there) => left = Some(there),
+                None => return,
+            },
+            () = sleep(AGAIN), if left.is_some() => {}
+        }
+        if let Some(there) = left.take()
+            && let Err(problem) = coordinator.engine.others().take_over(&|url| there.has(url)).await
+        {
+            tracing::error!(%problem, "not every machine of a coordinator that is gone was taken over; it is tried again");
+            left = Some(there);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How a coordinator gets its store, and begins anew with it.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::{env, fs::DirBuilder, fs::File, time::Duration};
+
+use anyhow::{Context as _, Result};
+use landfall_coordinator::config::Config;
+use landfall_coordinator::notify;
+use landfall_store::{PostgresError, PostgresOptions, Store};
+use nix::fcntl::Flock;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+
+/// Between two looks whether the database can be had: a coordinator of an older version, or `migrate-store`, has it alone, or one of the
+/// same URL is there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Signals that a coordinator heeds.
+pub(crate) struct Signals {
+    pub(crate) terminate: Signal,
+    pub(crate) interrupt: Signal,
+    pub(crate) hangup: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
+            hangup: signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?,
+        })
+    }
+}
+
+/// A store that is open.
+pub(crate) struct Opened {
+    pub(crate) store: Store,
+    /// The database that others have open too.
+    pub(crate) shared: Option<PostgresOptions>,
+    /// What keeps other coordinators from the data directory where it is not the store that does.
+    pub(crate) _held: Option<Flock<File>>,
+}
+
+/// Opens the store. `None`: a signal ended the wait for it.
+pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Option<Opened>> {
+    let Some(options) = config.postgres()? else {
+        return Ok(Some(Opened { store: Store::open(&config.data_dir)?, shared: None, _held: None }));
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&config.data_dir)
+        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    let held = landfall_store::hold(&config.data_dir)?;
+    tokio::select! {
+        _ = signals.terminate.recv() => Ok(None),
+        _ = signals.interrupt.recv() => Ok(None),
+        _ = signals.hangup.recv() => Err(begin_again()),
+        store = beside_others(&options) => Ok(Some(Opened { store: store?, shared: Some(options), _held: Some(held) })),
+    }
+}
+
+async fn beside_others(options: &PostgresOptions) -> Result<Store, PostgresError> {
+    let mut is_known = false;
+    loop {
+        match Store::open_postgres(options.clone()).await {
+            Err(PostgresError::InUse { by }) => {
+                if !is_known {
+                    tracing::warn!(by, "this coordinator waits until that one has left the database");
+                    is_known = true;
+                }
+                notify::alive();
+                sleep(LOOK).await;
+            }
+            opened_or_failed => return opened_or_failed,
+        }
+    }
+}
+
+/// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
+pub(crate) fn begin_again() -> anyhow::Error {
+    notify::reloading();
+    let mut arguments = env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+    anyhow::Error::new(error).context("this program cannot be started again")
+}

@@ -1,0 +1,249 @@
+//! Coordinators of which one leads: it goes, falls silent, or loses its connection; and those that it sees.
+
+use std::time::{Duration, Instant};
+
+use landfall_postgres::Server;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::server::Databases as _;
+use super::tests::within;
+use super::*;
+use crate::CONFIRMED_WITHIN;
+use crate::conformance::machine;
+
+type Waiting = JoinHandle<Result<Lead, PostgresError>>;
+
+async fn leads(options: &PostgresOptions, name: &str) -> Lead {
+    within(Lead::wait(options.clone().named(name), |by| panic!("{by} leads"))).await.unwrap()
+}
+
+/// One that waits, once it knows who leads.
+async fn waits(options: &PostgresOptions, name: &str, expects: &str) -> Waiting {
+    let (says, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let leads = move |name: &str| drop(says.send(name.to_owned()));
+    let waiting = tokio::spawn(Lead::wait(options.clone().named(name), leads));
+    assert_eq!(within(hears.recv()).await.unwrap(), expects);
+    waiting
+}
+
+async fn store(options: &PostgresOptions, name: &str) -> PostgresStore {
+    within(PostgresStore::open(options.clone().named(name))).await.unwrap()
+}
+
+async fn sees(lead: &mut Lead, expected: &[&str]) {
+    let expected = expected.iter().copied().collect::<There>();
+    within(async { while lead.there().await.expect("it leads") != expected {} }).await;
+}
+
+async fn is_there(store: &PostgresStore, name: &str) -> bool {
+    DocumentStore::get(store, Kind::Machine, name).await.unwrap().is_some()
+}
+
+async fn writes_again(store: &PostgresStore, name: &str) {
+    within(async {
+        while store.create(machine(name)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// What happens to connections between a store and its server.
+#[derive(Clone, Copy, PartialEq)]
+enum Network {
+    Works,
+    /// Nothing passes, and neither side notices.
+    Silent,
+    /// The store's side sees that the connection is gone, the server's does not.
+    Half,
+}
+
+/// A server that can be reached on loopback, and a second way to it over a network with faults.
+async fn far() -> (Server, PostgresOptions, PostgresOptions, watch::Sender<Network>) {
+    let [port, faulty] = landfall_edge::testing::ports();
+    let server = Server::prepared(&["listen_addresses=127.0.0.1"], port, &[]);
+    let near = server.database();
+    let url = format!("postgresql://landfall@127.0.0.1:{faulty}/test0?sslmode=disable");
+    let far = PostgresOptions::new(&url, &near.key_dir).unwrap();
+    let (network, state) = watch::channel(Network::Works);
+    let listener = TcpListener::bind(("127.0.0.1", faulty)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((store, _)) = listener.accept().await {
+            tokio::spawn(pass(store, port, state.clone()));
+        }
+    });
+    (server, near, far, network)
+}
+
+async fn pass(mut store: TcpStream, port: u16, mut network: watch::Receiver<Network>) {
+    let silent = |network: &Network| *network == Network::Silent;
+    if network.wait_for(|network| !silent(network)).await.is_err() {
+        return;
+    }
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    // One that comes in `Half` works.
+    network.mark_unchanged();
+    let changed = tokio::select! {
+        _ended = copy_bidirectional(&mut store, &mut server) => return,
+        changed = network.changed() => changed,
+    };
+    match changed {
+        Ok(()) if *network.borrow() == Network::Half => {
+            drop(store);
+            // Until the test ends.
+            while network.changed().await.is_ok() {}
+            drop(server);
+        }
+        _silent => drop(network.wait_for(|network| !silent(network)).await),
+    }
+}
+
+#[tokio::test]
+async fn one_leads_until_its_session_ends() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = leads(&options, "a").await;
+    assert!((a.unconfirmed())() < Duration::from_secs(60));
+    let (b, c) = (waits(&options, "b", "a").await, waits(&options, "c", "a").await);
+    assert!(!b.is_finished() && !c.is_finished());
+    let unconfirmed = a.unconfirmed();
+    drop(a);
+    assert_eq!(unconfirmed(), Duration::MAX);
+    let (first, other) = match within(futures::future::select(b, c)).await {
+        futures::future::Either::Left((first, other)) | futures::future::Either::Right((first, other)) => {
+            (first, other)
+        }
+    };
+    let first = first.unwrap().unwrap();
+    assert!(!other.is_finished());
+    drop(first);
+    within(other).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn one_that_is_cut_off_leads_no_more() {
+    let (_server, near, far, network) = far().await;
+    let mut a = leads(&far, "a").await;
+    let b = waits(&near, "b", "a").await;
+    network.send_replace(Network::Silent);
+    let begun = Instant::now();
+    let _b = within(b).await.unwrap().unwrap();
+    // Its silence, and what it takes to look; a busy machine takes longer.
+    assert!(begun.elapsed() > Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!((a.unconfirmed())() > CONFIRMED_WITHIN);
+    network.send_replace(Network::Works);
+    within(async { while a.there().await.is_some() {} }).await;
+    assert!((a.unconfirmed())() >= CONFIRMED_WITHIN);
+}
+
+#[tokio::test]
+async fn the_leading_one_sees_who_comes_and_goes() {
+    let (server, near, far, network) = far().await;
+    let name = format!("https://{}", "b".repeat(80));
+    let (a, b) = (store(&near, "a").await, store(&far, &name).await);
+    let mut lead = leads(&near, "a").await;
+    sees(&mut lead, &["a", &name[..63]]).await;
+    assert!(["a", &name[..63]].into_iter().collect::<There>().has(&name));
+    // A session that falls silent is ended, and its coordinator is not there; it comes back when it can.
+    network.send_replace(Network::Silent);
+    sees(&mut lead, &["a"]).await;
+    assert!(b.unconfirmed() > CONFIRMED_WITHIN, "{:?}", b.unconfirmed());
+    network.send_replace(Network::Works);
+    sees(&mut lead, &["a", &name[..63]]).await;
+    writes_again(&b, "m1").await;
+    drop(b);
+    sees(&mut lead, &["a"]).await;
+    assert!(a.unconfirmed() < Duration::from_secs(60));
+    drop(server);
+}
+
+#[tokio::test]
+async fn no_two_coordinators_have_one_name() {
+    let server = Server::start(&[]);
+    let options = server.database().named("a");
+    let a = PostgresStore::open(options.clone()).await.unwrap();
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert_eq!(refused.to_string(), "a has this database");
+    drop(a);
+    within(async { while PostgresStore::open(options.clone()).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn a_store_ends_the_connection_that_it_lost() {
+    let (_server, _near, far, network) = far().await;
+    let a = store(&far, "a").await;
+    network.send_replace(Network::Half);
+    writes_again(&a, "m1").await;
+}
+
+#[tokio::test]
+async fn a_crash_of_the_server_is_survived_by_all() {
+    let mut server = Server::start(&[]);
+    let options = server.database();
+    let (a, b) = (store(&options, "a").await, store(&options, "b").await);
+    let mut lead = leads(&options, "a").await;
+    server.crash();
+    while a.create(machine("m0")).await.is_ok() {}
+    let unconfirmed = a.unconfirmed();
+    assert!((CONFIRMED_WITHIN..Duration::from_secs(60)).contains(&unconfirmed), "{unconfirmed:?}");
+    assert!(within(lead.there()).await.is_none());
+    server.start_again();
+    writes_again(&a, "m1").await;
+    writes_again(&b, "m2").await;
+    let mut lead = within(Lead::wait(options.named("b"), |_| {})).await.unwrap();
+    sees(&mut lead, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn an_older_version_is_left_at_work_alone() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    drop(store(&options, "new").await);
+    // As it left the tables, and holds its lock.
+    server.sql(
+        "test0",
+        "ALTER TABLE turn ADD id uuid NOT NULL DEFAULT gen_random_uuid(); UPDATE landfall SET schema = 2",
+    );
+    let old = Link::new(options.clone().named("old")).connect(Arc::default()).await.unwrap();
+    presence::lead(&old).await.unwrap();
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert_eq!(refused.to_string(), "old has this database");
+    assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
+    drop(old);
+    within(async { while PostgresStore::open(options.clone()).await.is_err() {} }).await;
+    assert_eq!(server.sql("test0", "SELECT schema FROM landfall"), schema::SCHEMA.to_string());
+}
+
+#[tokio::test]
+async fn one_whose_database_went_back_starts_anew() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = store(&options, "a").await;
+    for n in 0..5 {
+        a.create(machine(&format!("m{n}"))).await.unwrap();
+    }
+    // As a standby has it that missed the last three.
+    server.sql(
+        "test0",
+        "BEGIN; UPDATE landfall SET revision = 2; DELETE FROM changes WHERE revision > 2; DELETE FROM history WHERE revision > 2;
+         DELETE FROM documents WHERE name > 'm1'; COMMIT",
+    );
+    let refused = a.create(machine("m9")).await.unwrap_err();
+    assert!(std::error::Error::source(&refused).unwrap().to_string().contains("went back to revision 2"), "{refused}");
+    assert_eq!(within(DocumentStore::ended(&a)).await, Ended::WentBack);
+    assert_eq!(a.unconfirmed(), Duration::MAX);
+    let again = store(&options, "b").await;
+    assert!(is_there(&again, "m1").await && !is_there(&again, "m2").await);
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_watched_is_named() {
+    let server = Server::start(&["track_activities=off"]);
+    let options = server.database();
+    let _a = leads(&options, "a").await;
+    let refused = within(Lead::wait(options.clone().named("b"), |_| {})).await.err().unwrap();
+    assert!(matches!(&refused, PostgresError::Unwatched { by } if by == "a"), "{refused}");
+}
