@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 /// What was not done for a fault of the store is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// One that cannot lead tries again after so long.
+const PAUSE: Duration = Duration::from_secs(5);
 /// What one alone does ends within this; a request to a BMC that takes longer is given up.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -75,9 +77,6 @@ impl Duties {
 }
 
 /// Performs them whenever this coordinator leads, until `stop`.
-///
-/// # Errors
-/// As [`Duties::perform`]; a database that is not fit to say who leads.
 pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: CancellationToken) -> Result<()> {
     let engine = duties.coordinator.engine.clone();
     loop {
@@ -88,36 +87,56 @@ pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: Can
             let known = duties.coordinator.config.others.iter().find(|other| other.starts_with(name));
             let url = known.map_or(name, String::as_str);
             tracing::info!(leads = url, "another coordinator leads");
-            engine.fleet().set_led_by(Some(url.to_owned()));
+            engine.fleet().beside().set_led_by(Some(url.to_owned()));
             notify::led_by(url);
         };
         let Some(lead) = stop.run_until_cancelled(Lead::wait(options.clone(), leads)).await else { return Ok(()) };
-        let mut lead = lead?;
-        engine.fleet().set_led_by(None);
-        if let Err(problem) = engine.begin_to_lead(Arc::new(lead.unconfirmed())).await {
-            tracing::error!(%problem, "this coordinator cannot lead yet; it tries again");
-            engine.cease_to_lead();
-            drop(lead);
-            stop.run_until_cancelled(sleep(AGAIN)).await;
-            continue;
-        }
-        metrics().active.set(1);
-        tracing::info!("this coordinator leads");
-        notify::leads();
-        let until = stop.child_token();
-        let mut performed = tokio::spawn(duties.clone().perform(takes_over, until.clone()));
-        let ended = tokio::select! {
-            ended = &mut performed => Some(ended),
-            () = follow_those_there(&duties.coordinator, &mut lead) => None,
+        let outcome = match lead {
+            Ok(lead) => lead_while_it_lasts(&duties, lead, takes_over, &stop).await,
+            Err(error) => Err(error.into()),
         };
         metrics().active.set(0);
         engine.cease_to_lead();
-        until.cancel();
-        match ended {
-            Some(outcome) => return outcome?,
-            // No other one leads before it has ended here, unless the session is lost.
-            None => performed.await??,
+        if stop.is_cancelled() {
+            return Ok(());
         }
+        // Another one may be able to; this one has its machines all the same.
+        if let Err(error) = outcome {
+            tracing::error!(error = format!("{error:#}"), "this coordinator cannot lead; it tries again");
+            stop.run_until_cancelled(sleep(PAUSE)).await;
+        }
+    }
+}
+
+/// Leads until `stop`, or until the session that says so is lost.
+///
+/// # Errors
+/// As [`Duties::perform`]; a fault of the store.
+async fn lead_while_it_lasts(
+    duties: &Duties, mut lead: Lead, takes_over: bool, stop: &CancellationToken,
+) -> Result<()> {
+    let engine = &duties.coordinator.engine;
+    engine.fleet().beside().set_led_by(None);
+    tokio::select! {
+        begun = engine.begin_to_lead(Arc::new(lead.unconfirmed()), takes_over) => begun?,
+        () = lead.lost() => return Ok(()),
+        () = stop.cancelled() => return Ok(()),
+    }
+    metrics().active.set(1);
+    tracing::info!("this coordinator leads");
+    notify::leads();
+    let until = stop.child_token();
+    let mut performed = tokio::spawn(duties.clone().perform(takes_over, until.clone()));
+    let ended = tokio::select! {
+        ended = &mut performed => Some(ended),
+        () = follow_those_there(&duties.coordinator, &mut lead) => None,
+    };
+    engine.cease_to_lead();
+    until.cancel();
+    // No other one leads before it has ended here, unless the session is lost.
+    match ended {
+        Some(outcome) => outcome?,
+        None => performed.await?,
     }
 }
 

@@ -13,6 +13,9 @@ const CAN_CHANGE: [&str; 12] = [
 /// Keys below those that it cannot.
 const CANNOT: [&str; 2] = ["limits.certificate_ttl", "boot.arm64.uki"];
 
+/// One that it cannot change where several coordinators may have one database.
+const LEASE: &str = "limits.lease";
+
 /// Whether a reload changes this key.
 pub fn can_change(key: &str) -> bool {
     let listed = |known: &str| known == key || known.ends_with('.') && key.starts_with(known);
@@ -35,6 +38,10 @@ impl Plan {
         // Both serialise: they were read from a file.
         let tree = |config: &Config| serde_json::to_value(config).unwrap_or_default();
         differences(&tree(running), &tree(new), "", &mut plan);
+        if running.store.url.is_some() {
+            // Other coordinators wait as long as the documents say that was promised.
+            plan.at_restart.extend(plan.now.extract_if(.., |key| key == LEASE));
+        }
         plan
     }
 }
@@ -59,6 +66,9 @@ pub fn merged(running: &Config, new: &Config) -> Config {
     let mut config = running.clone();
     config.limits = new.limits.clone();
     config.limits.certificate_ttl = running.limits.certificate_ttl;
+    if running.store.url.is_some() {
+        config.limits.lease = running.limits.lease;
+    }
     config.discovery = new.discovery.clone();
     config.manifests = new.manifests.clone();
     config.log.filter.clone_from(&new.log.filter);
@@ -104,6 +114,18 @@ mod tests {
         assert_eq!(Plan::between(&merged, &new), Plan { now: vec![], at_restart: plan.at_restart });
         assert_eq!(Plan::between(&running, &merged).now, plan.now);
         assert_eq!(Plan::between(&running, &running), Plan::default());
+    }
+
+    #[test]
+    fn beside_others_the_lease_changes_at_a_restart() {
+        let with = |lease: &str, text: &str| config(&text.replace("lease = \"10m\"", lease));
+        let both = |text: &str| (with("lease = \"10m\"", text), with("lease = \"20m\"", text));
+        let (running, new) = both(TEXT);
+        assert_eq!(Plan::between(&running, &new).now, ["limits.lease"]);
+        let (running, new) = both(&TEXT.replace("# url = \"postgresql:", "url = \"postgresql:"));
+        let expected = Plan { now: Vec::new(), at_restart: vec!["limits.lease".to_owned()] };
+        assert_eq!(Plan::between(&running, &new), expected);
+        assert_eq!(merged(&running, &new).limits.lease, running.limits.lease);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use landfall_api::message::Hello;
 use landfall_api::{ConditionType as Type, ErrorCode, Machine, Problem, Reason, WorkflowPhase};
 use uuid::Uuid;
@@ -25,8 +26,16 @@ pub fn other<'m>(machine: &'m Machine, own: Option<&str>) -> Option<&'m str> {
 }
 
 /// Whether the agent is connected, as the document has it.
-fn is_connected(machine: &Machine) -> bool {
+pub fn is_connected(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| derive::holds(&status.conditions, &Type::Connected))
+}
+
+/// Whether no agent works on the machine that another coordinator has: none has been heard there for a lease.
+pub fn rests(machine: &Machine, limits: &Limits, now: Timestamp) -> bool {
+    let Some(status) = &machine.status else { return false };
+    let promised = status.session.as_ref().and_then(|holder| holder.lease).map(|lease| lease.get());
+    let lease = SignedDuration::try_from(promised.unwrap_or_default().max(limits.lease)).unwrap_or(SignedDuration::MAX);
+    !is_connected(machine) && status.last_heard.is_none_or(|heard| now.duration_since(heard) > lease)
 }
 
 /// What `own` knows of the machine's session now: what its last step left, or what the document says.
@@ -34,17 +43,22 @@ pub fn known(
     machine: &Machine, session: Option<Session>, own: Option<&str>, limits: &Limits, now: Now,
 ) -> Option<Session> {
     let Some(status) = &machine.status else { return session };
+    let since = |since| Session::remembered(status, limits, since);
+    let remembered = || since(now.steady);
     if other(machine, own).is_none() {
-        return session.or_else(|| Session::remembered(status, limits, Steady::START));
+        // Beside others, what this process promised may be known to the document alone: an answer of the store was lost.
+        return session.or_else(|| if own.is_some() { remembered() } else { since(Steady::START) });
     }
-    let remembered = || Session::remembered(status, limits, now.steady);
     if is_connected(machine) {
         // It is heard there, and its lease renewed, whatever was known here.
         return remembered().map(|session| Session { is_elsewhere: true, ..session });
     }
-    // It is not heard there any more: what was promised ends so long after this was seen, or sooner.
-    let seen = session.filter(|session| session.epoch == Epoch::new(status.epoch) && !session.is_elsewhere);
-    seen.or_else(remembered)
+    // It is not heard there any more: what was promised ends so long after this was seen, or sooner. If it was heard again meanwhile,
+    // that was promised anew.
+    let is_seen = |session: &Session| {
+        session.epoch == Epoch::new(status.epoch) && !session.is_elsewhere && session.seen == status.last_heard
+    };
+    session.filter(is_seen).or_else(remembered)
 }
 
 /// Refuses an agent while another coordinator hears another one of the machine: that coordinator alone knows until when.
@@ -61,11 +75,11 @@ pub(crate) fn refuse_second(step: &Step<'_>, hello: &Hello) -> Result<(), Refusa
     Err(Refusal { problem, retry_after: Some(AGAIN) })
 }
 
-/// The coordinator that had the machine's session is gone: this one goes on with it. What that one promised at last ends one lease
-/// after this.
+/// The coordinator that had the machine's session is gone, or was this one in an earlier process: this one goes on with it. What was
+/// promised at last ends one lease after this.
 pub(crate) fn take_over(step: &mut Step<'_>) {
     let Some(own) = step.state.coordinator.clone() else { return };
-    let Some(gone) = other(&step.state.machine, Some(&own)).map(str::to_owned) else { return };
+    let gone = other(&step.state.machine, Some(&own)).unwrap_or(&own).to_owned();
     let was_connected = is_connected(&step.state.machine);
     let Some(status) = step.state.machine.status.as_mut() else { return };
     // Should it come back, its session is an older one.
@@ -79,7 +93,7 @@ pub(crate) fn take_over(step: &mut Step<'_>) {
     }
     step.stores_machine();
     if was_connected {
-        step.sets(Type::Connected, false, Reason::Disconnected, format!("its coordinator {gone} is gone"));
+        step.sets(Type::Connected, false, Reason::Disconnected, format!("its coordinator {gone} has ended"));
     }
 }
 

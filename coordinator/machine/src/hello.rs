@@ -2,7 +2,8 @@
 
 use landfall_api::message::{DiskReport, Hello};
 use landfall_api::{
-    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow, WorkflowStatus,
+    ConditionStatus, ConditionType as Type, DurationSpec, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow,
+    WorkflowStatus,
 };
 use uuid::Uuid;
 
@@ -103,6 +104,8 @@ fn refuse_deleted(step: &mut Step<'_>, hello: &Hello) -> Refusal {
 /// Takes the new epoch and what the hello says into the machine's document; whether the machine is held.
 fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, known: &[bool]) -> bool {
     let (now, horizon) = (step.now.wall, step.limits.horizon);
+    // It is renewed by this coordinator's length from now on.
+    let lease = DurationSpec::from_secs(step.limits.lease.as_secs().max(1));
     let (machine, workflow) = (&mut step.state.machine, step.state.newest.as_deref());
     let at = (now, machine.metadata.generation);
     machine.status.get_or_insert_default();
@@ -144,7 +147,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
         disks: hello.disks.clone(),
         address: address.to_owned(),
         leased: status.session.as_ref().is_some_and(|holder| holder.leased),
-        lease: status.session.as_ref().and_then(|holder| holder.lease),
+        lease: status.session.as_ref().and_then(|holder| holder.lease).map(|promised| promised.max(lease)),
         scanning: hello.scanning && !same_boot,
         coordinator: step.state.coordinator.as_deref().map(str::to_owned),
     });

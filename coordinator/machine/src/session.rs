@@ -51,6 +51,8 @@ pub struct Session {
     pub(crate) behind: bool,
     /// Another coordinator has it and hears its agent.
     pub(crate) is_elsewhere: bool,
+    /// When its agent was last heard, as the document said when this was remembered of it.
+    pub(crate) seen: Option<Timestamp>,
 }
 
 /// What a heartbeat asks for.
@@ -85,6 +87,7 @@ impl Session {
             waits: false,
             behind: false,
             is_elsewhere: false,
+            seen: None,
         }
     }
 
@@ -115,6 +118,7 @@ impl Session {
             waits: false,
             behind: false,
             is_elsewhere: false,
+            seen: status.last_heard,
         })
     }
 

@@ -94,7 +94,7 @@ impl Documents {
     async fn apply_machine(
         &self, machine: &Machine, document: Document, by: By<'_>, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
-        let identity = self.identities.alone().await;
+        let identity = self.identities.alone().await?;
         let name = &machine.metadata.name;
         let mut live = match self.fleet.store().machine(name).await?.and_then(|stored| stored.metadata.uid) {
             Some(uid) => Some(self.fleet.machines().lock(uid).await),

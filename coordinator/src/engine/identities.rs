@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use landfall_api::message::{EnrollRequest, Identity};
 use landfall_api::{BmcAddress, ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
 use landfall_machine::power::{self, Ports};
+use landfall_store::{Alone, Hold};
 
 use super::fleet::Fleet;
 
@@ -25,9 +26,13 @@ impl Identities {
         Self { fleet, writing: tokio::sync::Mutex::default() }
     }
 
-    /// Waits until no other identity is being written.
-    pub(super) async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.writing.lock().await
+    /// Waits until no other identity is being written, here or at another coordinator.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(super) async fn alone(&self) -> Result<(Arc<Hold>, tokio::sync::MutexGuard<'_, ()>), Problem> {
+        let one = self.writing.lock().await;
+        Ok((self.fleet.beside().alone(Alone::Identity).await?, one))
     }
 
     /// The machine whose document this computer fits, if any does.
@@ -78,7 +83,7 @@ impl Identities {
     /// [`Problem`] of the store.
     pub(super) async fn by_bmc(&self, name: &str, bmc: &BmcAddress, busy: bool) -> Result<(), Problem> {
         // No document changes meanwhile.
-        let _one = self.alone().await;
+        let _one = self.alone().await?;
         let machine = self.fleet.described(name).await?;
         let read = machine.status.as_ref().and_then(|status| status.bmc.as_ref());
         let is_named = machine.spec.bmc.as_ref().is_some_and(|spec| spec.address == *bmc);

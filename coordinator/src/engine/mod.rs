@@ -48,7 +48,7 @@ pub use boot::Boot;
 pub use certificates::{CertificateAuthority, Certificates, IssuedCertificate};
 pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
-pub use fleet::{Clock, Fleet, Settings, Timepiece, Unconfirmed};
+pub use fleet::{Beside, Clock, Fleet, Settings, Timepiece, Unconfirmed};
 pub use inspections::Inspections;
 pub use others::Others;
 pub use pools::Pools;
@@ -188,23 +188,27 @@ impl Engine {
     }
 
     /// Of several coordinators, this one does what one alone does from now on, as long as `unconfirmed` says so; and time passes here for
-    /// the machines that none has.
+    /// the machines that none has. `takes_over`: another one did that until now.
     ///
     /// # Errors
     /// [`Problem`] of the store.
-    pub async fn begin_to_lead(&self, unconfirmed: Unconfirmed) -> Result<(), Problem> {
-        self.fleet.set_lead(Some(unconfirmed));
+    pub async fn begin_to_lead(&self, unconfirmed: Unconfirmed, takes_over: bool) -> Result<(), Problem> {
+        self.fleet.beside().set_lead(Some(unconfirmed));
         let store = self.fleet.store();
         let (machines, workflows) = (store.machines().await?, store.workflows().await?);
         self.pools.claim_all(&machines);
+        if takes_over {
+            // None was away.
+            return Ok(());
+        }
         self.upkeep
-            .begin(&machines, workflows, |machine| self.fleet.has(machine) && !self.fleet.has_session(machine))
+            .begin(&machines, workflows, |machine| self.fleet.has(machine) && !self.fleet.beside().has_session(machine))
             .await
     }
 
     /// It does that no more.
     pub fn cease_to_lead(&self) {
-        self.fleet.set_lead(None);
+        self.fleet.beside().set_lead(None);
     }
 
     /// Goes by other settings from now on. What was already promised (a lease, a deadline) stands.

@@ -2,12 +2,13 @@
 //! machines of one that is gone get another.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
 use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
 use landfall_machine::{Input, elsewhere, has_begun, is_open};
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::{Fleet, Index};
@@ -15,8 +16,6 @@ use super::steps::Steps;
 use super::telemetry::Telemetry;
 use super::upkeep::Upkeep;
 
-/// Changes that are taken in before agents are looked at.
-const AT_ONCE: usize = 256;
 /// Machines whose locks are waited for at once.
 const SIDE_BY_SIDE: usize = 64;
 
@@ -26,39 +25,54 @@ pub struct Others {
     steps: Steps,
     telemetry: Arc<Telemetry>,
     upkeep: Arc<Upkeep>,
+    /// Machines that are to be taken over, until all of that is done.
+    owed: Mutex<BTreeSet<String>>,
 }
 
 impl Others {
     pub(in crate::engine) const fn new(
         fleet: Arc<Fleet>, steps: Steps, telemetry: Arc<Telemetry>, upkeep: Arc<Upkeep>,
     ) -> Self {
-        Self { fleet, steps, telemetry, upkeep }
+        Self { fleet, steps, telemetry, upkeep, owed: Mutex::new(BTreeSet::new()) }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows the store until `stop`, or until it is shut down.
     pub async fn follow(&self, stop: CancellationToken) {
+        let concerned = Concerned::default();
+        // A machine whose lock is held keeps the index behind for none.
+        let both = async {
+            tokio::select! {
+                () = self.take_in_until_closed(&concerned) => {}
+                () = self.heed_all(&concerned) => {}
+            }
+        };
+        stop.run_until_cancelled(both).await;
+    }
+
+    async fn take_in_until_closed(&self, concerned: &Concerned) {
         let mut watch = None;
         loop {
             let step = async {
                 let mut following = match watch.take() {
                     Some(following) => following,
-                    None => self.take_all_in().await?,
+                    None => self.take_all_in(concerned).await?,
                 };
-                let machines = self.take_in(&mut following).await?;
-                Ok::<_, Lost>((following, machines))
+                self.take_in(&mut following, concerned).await?;
+                Ok::<_, Lost>(following)
             };
-            match stop.run_until_cancelled(step).await {
-                None | Some(Err(Lost::Watch(WatchError::Closed))) => return,
-                Some(Ok((following, machines))) => {
-                    watch = Some(following);
-                    self.heed(machines).await;
-                }
-                Some(Err(Lost::Watch(WatchError::Expired { .. }))) => {
+            match step.await {
+                Err(Lost::Watch(WatchError::Closed)) => return,
+                Ok(following) => watch = Some(following),
+                Err(Lost::Watch(WatchError::Expired { .. })) => {
                     tracing::info!(
                         "changes of other coordinators are no longer kept; every document is taken in again"
                     );
                 }
-                Some(Err(Lost::Store(problem))) => {
+                Err(Lost::Store(problem)) => {
                     tracing::error!(%problem, "the documents of other coordinators cannot be read; they are read again");
                     tokio::task::yield_now().await;
                 }
@@ -66,37 +80,38 @@ impl Others {
         }
     }
 
+    async fn heed_all(&self, concerned: &Concerned) {
+        loop {
+            concerned.any.notified().await;
+            self.heed(concerned.take()).await;
+        }
+    }
+
     /// Takes in everything there is, and follows from there.
-    async fn take_all_in(&self) -> Result<Watch, Lost> {
+    async fn take_all_in(&self, concerned: &Concerned) -> Result<Watch, Lost> {
         let documents = self.fleet.store().documents();
         // The older of the two revisions: what came between is taken in twice.
         let (machines, revision) = documents.list(Kind::Machine).await.map_err(Problem::from)?;
         let workflows = documents.list(Kind::Workflow).await.map_err(Problem::from)?.0;
         let watch = documents.watch(None, revision)?;
         let all: Vec<_> = machines.into_iter().chain(workflows).collect();
-        let names = {
+        {
             let mut index = self.fleet.index();
             index.retain(&all);
             all.iter().for_each(|document| put(&mut index, document));
-            all.iter().filter_map(machine_of).map(str::to_owned).collect()
-        };
-        self.heed(names).await;
+        }
+        concerned.add(all.iter().filter_map(machine_of));
+        self.fleet.beside().followed(revision);
         Ok(watch)
     }
 
-    /// Takes in the next changes; the machines that they are about.
-    async fn take_in(&self, watch: &mut Watch) -> Result<BTreeSet<String>, Lost> {
-        let mut machines = BTreeSet::new();
-        let mut change = watch.next().await?;
-        for _ in 0..AT_ONCE {
-            self.note(&change).await?;
-            machines.extend(machine_of(&change.document).map(str::to_owned));
-            match futures::FutureExt::now_or_never(watch.next()) {
-                Some(next) => change = next?,
-                None => break,
-            }
-        }
-        Ok(machines)
+    /// Takes in the next change.
+    async fn take_in(&self, watch: &mut Watch, concerned: &Concerned) -> Result<(), Lost> {
+        let change = watch.next().await?;
+        self.note(&change).await?;
+        concerned.add(machine_of(&change.document));
+        self.fleet.beside().followed(change.revision);
+        Ok(())
     }
 
     /// As it is now, and not as it was: a step here may have stored something newer, and the index know it.
@@ -142,24 +157,51 @@ impl Others {
         let is_gone =
             |machine: &Shared<Machine>| elsewhere::other(machine, Some(&own)).is_some_and(|holder| !is_there(holder));
         let machines = self.fleet.store().machines().await?;
-        let taken = futures::stream::iter(machines.into_iter().filter(is_gone))
-            .map(|machine| async move { self.take_over_one(&machine).await })
+        self.owed().extend(machines.iter().filter(|machine| is_gone(machine)).map(|gone| gone.metadata.name.clone()));
+        let owed = self.owed().clone();
+        let taken = futures::stream::iter(owed)
+            .map(|machine| async move {
+                self.take_over_one(&machine).await?;
+                self.owed().remove(&machine);
+                Ok(())
+            })
             .buffer_unordered(SIDE_BY_SIDE)
             .collect::<Vec<_>>()
             .await;
         taken.into_iter().collect()
     }
 
-    async fn take_over_one(&self, machine: &Machine) -> Result<(), Problem> {
-        let name = &machine.metadata.name;
-        self.steps.hand_in(name, Input::TakeOver).await?;
-        tracing::warn!(machine = name, "taken over from a coordinator that is gone");
+    async fn take_over_one(&self, name: &str) -> Result<(), Problem> {
+        let Some(machine) = self.fleet.store().machine(name).await? else { return Ok(()) };
+        if elsewhere::other(&machine, self.fleet.own().as_deref()).is_some() {
+            self.steps.hand_in(name, Input::TakeOver).await?;
+            tracing::warn!(machine = name, "taken over from a coordinator that is gone");
+        }
         // What the log has and the status has not: that one died between the two.
-        let run = self.fleet.current_workflow(machine).await?;
+        let run = self.fleet.current_workflow(&machine).await?;
         match run.filter(|run: &Shared<Workflow>| is_open(run) && has_begun(run)) {
             Some(run) => self.upkeep.catch_up(&run).await,
             None => Ok(()),
         }
+    }
+}
+
+/// The machines that what was taken in is about, until their agents are looked at.
+#[derive(Default)]
+struct Concerned {
+    machines: Mutex<BTreeSet<String>>,
+    any: Notify,
+}
+
+impl Concerned {
+    fn add<'m>(&self, machines: impl IntoIterator<Item = &'m str>) {
+        let machines = machines.into_iter().map(str::to_owned);
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner).extend(machines);
+        self.any.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.machines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

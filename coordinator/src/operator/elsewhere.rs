@@ -72,7 +72,7 @@ fn leading(coordinator: &Coordinator) -> Result<Option<String>, Problem> {
     if fleet.leads() {
         return Ok(None);
     }
-    fleet.led_by().map(Some).ok_or_else(|| {
+    fleet.beside().led_by().map(Some).ok_or_else(|| {
         Problem::new(ErrorCode::StoreUnavailable, "no coordinator leads at the moment")
             .hint("ask again in some seconds; docs/scale.md says which coordinator leads")
     })

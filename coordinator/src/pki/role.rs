@@ -59,6 +59,7 @@ pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
     let operator = uri.strip_prefix(OPERATOR).map(|rest| (rest, false));
     if let Some((rest, stands_in)) = operator.or_else(|| Some((uri.strip_prefix(STAND_IN)?, true))) {
         let (name, role) = match rest.split_once('/') {
+            None if stands_in => return Err(RoleError("carries no role")),
             None => (rest, Role::Admin),
             Some((name, role)) => (name, role.parse().map_err(|_| RoleError("carries an unknown role"))?),
         };

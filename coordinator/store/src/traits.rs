@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::counts::Counts;
@@ -86,6 +87,15 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+    /// Waits for the other coordinators that do the same thing, and keeps them from it until the answer is dropped: for 4 s at most
+    /// where this one hangs.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end; the others take too long.
+    async fn hold(&self, what: Alone) -> Result<Hold, StoreError> {
+        tracing::trace!(?what, "there are no others");
+        Ok(Hold::default())
+    }
     /// Waits until nothing can be written any more: every later write fails.
     async fn ended(&self) -> Ended {
         std::future::pending().await
@@ -118,6 +128,30 @@ pub struct ChangeSet {
     /// watchers see them at once, and a store on a disk may write them as late as [`Upkeep::write_older`] asks for it. Whatever
     /// writes a machine writes its workflow with it, and the other way round.
     pub is_later: bool,
+}
+
+/// What one of several coordinators does at a time, because it goes by more than one document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alone {
+    /// It writes which computer is which machine.
+    Identity,
+    /// It begins a workflow, if there is room beside the others.
+    Beginning,
+}
+
+/// No other coordinator does the same until this is dropped.
+#[derive(Debug, Default)]
+pub struct Hold {
+    /// What others stored up to this revision counts; absent where there are no others.
+    pub seen: Option<u64>,
+    pub(crate) release: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Where the connection that holds it is gone, so is the lock.
+        self.release.take().map(|release| release.send(()));
+    }
 }
 
 /// A document that a change goes by and leaves as it is.

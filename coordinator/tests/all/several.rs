@@ -8,10 +8,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use landfall_postgres::Server;
+use landfall_session::Instruction;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::site::agent::{Agent, patient_template};
+use super::site::agent::{Agent, boot_script, patient_template, session};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 pub(crate) const LEADS: &str = "this coordinator leads";
@@ -155,6 +156,42 @@ async fn an_agent_is_reached_through_every_coordinator() {
     agent.handle.flush(LIMIT).await.unwrap();
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[0].url()));
     drop(a);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_installs_holds_over_all_coordinators() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    for site in &sites {
+        let config = std::fs::read_to_string(site.config()).unwrap();
+        std::fs::write(site.config(), config.replace("[limits]\n", "[limits]\nparallel_installs = 1\n")).unwrap();
+    }
+    let _a = start(&sites[0], LEADS);
+    share(&sites[0].data(), &sites[1].data());
+    let _b = start(&sites[1], LED);
+    sites[0].api("POST", "/apply", &patient_template(&sites[0]));
+    until_asked(&sites[1], &format!("{API}/templates"), |answer| answer.contains("\"os\""));
+    let of = |n: usize| (&sites[n % 2], format!("m{n}"), format!("52:54:00:00:00:{n:02x}"));
+    for n in 0..8 {
+        let (site, name, mac) = of(n);
+        site.api("POST", "/apply", &machine(&name, &mac));
+        site.api("POST", &format!("/machines/{name}/provision"), &json!({"template": "os"}));
+    }
+    // All at once.
+    let begins = (0..8).map(|n| async move {
+        let (site, name, mac) = of(n);
+        let (handle, mut instructions, _) = session(&boot_script(site, &mac), &name, &mac).await;
+        (handle, tokio::time::timeout(LIMIT, instructions.recv()).await.unwrap().unwrap(), instructions)
+    });
+    let begun = futures::future::join_all(begins).await;
+    let assigned = begun.iter().filter(|(_, first, _)| matches!(first, Instruction::Assign { .. })).count();
+    assert_eq!(assigned, 1);
+    for site in &sites {
+        let runs = asked(site, &format!("{API}/workflows")).1;
+        assert_eq!(runs.matches("\"phase\":\"Running\"").count(), 1, "{runs}");
+    }
 }
 
 #[test]

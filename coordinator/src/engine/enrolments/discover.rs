@@ -29,7 +29,7 @@ impl Enrolments {
         if !covered || request.identity.macs.is_empty() {
             return Ok(None);
         }
-        let _one = self.identities.alone().await;
+        let _one = self.identities.alone().await?;
         // Another ask of the same computer may have been first.
         if let Some(name) = self.identities.machine_of(&request.identity)? {
             return Ok(Some(name));

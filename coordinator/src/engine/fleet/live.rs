@@ -81,6 +81,12 @@ impl Live {
         }
     }
 
+    /// The session whose stream has ended, where its machine's document does not say so.
+    pub(in crate::engine) fn lost(&self) -> Option<Epoch> {
+        let session = self.session.as_ref().filter(|session| !session.is_connected() && !session.is_silent())?;
+        Some(session.epoch())
+    }
+
     /// Takes in the session as a step left it.
     pub(in crate::engine) fn put(&mut self, session: Option<Session>) {
         let session = session.filter(|session| !session.is_elsewhere());

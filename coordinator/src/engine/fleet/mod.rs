@@ -1,5 +1,6 @@
 //! What every part of the engine shares: the documents, the index over them, each machine's lock, the settings and the time.
 
+mod beside;
 mod clock;
 mod index;
 mod live;
@@ -19,6 +20,7 @@ use landfall_store::{CONFIRMED_WITHIN, Store, StoreError, audit::Note};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+pub use beside::{Beside, Unconfirmed};
 pub use clock::{Clock, Timepiece};
 pub use settings::Settings;
 
@@ -45,27 +47,17 @@ pub struct Fleet {
     horizon: Horizon,
     index: Mutex<Index>,
     machines: Machines,
-    /// This coordinator's URL, where several have one database.
-    own: Option<Arc<str>>,
-    /// Of several, it does what one alone does: for how long nothing has confirmed that.
-    lead: Mutex<Option<Unconfirmed>>,
-    led_by: Mutex<Option<String>>,
+    beside: Beside,
 }
-
-/// For how long nothing has confirmed something.
-pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 impl Fleet {
     /// The fleet of a store whose documents `index` has taken in.
     pub(in crate::engine) fn new(
         store: Store, settings: Settings, clock: Clock, horizon: Horizon, index: Index,
     ) -> Self {
-        let own = settings.own.clone();
         Self {
             begun: clock.steady(),
-            lead: Mutex::default(),
-            led_by: Mutex::default(),
-            own,
+            beside: Beside::new(settings.own.clone(), store.clone(), clock.clone()),
             store,
             settings: ArcSwap::from_pointee(settings),
             clock,
@@ -112,49 +104,29 @@ impl Fleet {
         self.store.documents().unconfirmed() > GIVE_UP_AFTER
     }
 
-    /// This coordinator's URL, where several have one database.
-    pub fn own(&self) -> Option<Arc<str>> {
-        self.own.clone()
+    /// What this coordinator is among others with one database.
+    pub const fn beside(&self) -> &Beside {
+        &self.beside
     }
 
-    /// Of several coordinators, this one does what one alone does, as long as `lead` confirms it; or does not any more.
-    pub(in crate::engine) fn set_lead(&self, lead: Option<Unconfirmed>) {
-        *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = lead;
+    /// This coordinator's URL, where several have one database.
+    pub fn own(&self) -> Option<Arc<str>> {
+        self.beside.own()
     }
 
     /// Whether this coordinator does what one of several does alone.
     pub fn leads(&self) -> bool {
-        let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.own.is_none() || lead.is_some_and(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
+        self.beside.leads()
     }
 
-    /// Which coordinator leads, where it is not this one.
-    pub fn led_by(&self) -> Option<String> {
-        self.led_by.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Another one leads, or none does.
-    pub fn set_led_by(&self, url: Option<String>) {
-        *self.led_by.lock().unwrap_or_else(PoisonError::into_inner) = url;
-    }
-
-    /// Whether the machine's session is this coordinator's own.
-    pub(in crate::engine) fn has_session(&self, machine: &Machine) -> bool {
-        let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
-        self.own.is_some() && holder.and_then(|holder| holder.coordinator.as_deref()) == self.own.as_deref()
-    }
-
-    /// Whether this coordinator is the one that time passes for on the machine: it has its session, or the machine has none and this
-    /// one leads.
+    /// As [`Beside::has`].
     pub(in crate::engine) fn has(&self, machine: &Machine) -> bool {
-        let Some(own) = self.own.as_deref() else { return true };
-        let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
-        holder.and_then(|holder| holder.coordinator.as_deref()).map_or_else(|| self.leads(), |of| of == own)
+        self.beside.has(machine)
     }
 
     /// The same by the machine's name; not of one that is gone.
     pub(in crate::engine) async fn has_named(&self, name: &str) -> Result<bool, Problem> {
-        Ok(self.own.is_none() || self.store.machine(name).await?.is_some_and(|machine| self.has(&machine)))
+        Ok(self.own().is_none() || self.store.machine(name).await?.is_some_and(|machine| self.has(&machine)))
     }
 
     /// Every machine's lock.

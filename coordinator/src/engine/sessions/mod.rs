@@ -112,6 +112,10 @@ impl Sessions {
     /// [`Problem`] with code `Fenced` if a newer session took its place.
     pub async fn heartbeat(&self, machine_uid: Uuid, epoch: u64, vitals: Vitals) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
+        if self.fleet.own().is_some() {
+            // Another one may have taken the machine over, and nothing more is to be promised.
+            live.give_way(&*self.fleet.machine_by_uid(machine_uid).await?);
+        }
         let (now, limits, epoch) = (self.fleet.moment(), self.fleet.limits(), Epoch::new(epoch));
         let session = newest_session(live.session.as_mut(), epoch)?;
         let unnoted = session.clone();

@@ -6,6 +6,7 @@ use landfall_api::{ErrorCode, Problem};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Tell, Which, has_begun, run::Start};
 
 use super::{super::fleet::Live, Driven, Steps};
+use landfall_store::Alone;
 
 impl Steps {
     /// Does what is not storing, in its order.
@@ -79,6 +80,7 @@ impl Steps {
     async fn ask_turn(&self, live: &mut Live, state: &MachineState) -> Result<MachineState, Refusal> {
         let (Some(workflow), machine) = (&state.newest, &state.machine.metadata.name) else { return Ok(state.clone()) };
         let name = &workflow.metadata.name;
+        let _alone = self.fleet.beside().alone(Alone::Beginning).await?;
         let begins = self.fleet.index().admission.begin(name);
         if !begins {
             tracing::info!(workflow = %name, %machine, "its agent waits for its turn");

@@ -21,7 +21,7 @@ async fn pair() -> Pair {
     let (store, clock) = (Store::memory(), Arc::new(AtomicI64::new(1_000_000)));
     let a = World::beside(store.clone(), clock.clone(), A).await;
     let b = World::beside(store, clock, B).await;
-    a.engine.fleet().set_lead(Some(Arc::new(|| Duration::ZERO)));
+    a.engine.fleet().beside().set_lead(Some(Arc::new(|| Duration::ZERO)));
     let stop = CancellationToken::new();
     for engine in [a.engine.clone(), b.engine.clone()] {
         let stop = stop.clone();
@@ -173,6 +173,19 @@ async fn a_second_computer_waits_for_the_first_coordinators_word() {
     assert_eq!((refused.problem.code, refused.retry_after), (ErrorCode::AmbiguousIdentity, Some(LEASE)));
     pair.a.later(599);
     pair.a.open(agent.uid, other()).await.unwrap_err();
+    // Silent for a while, heard again in the same session, and silent again: what was promised then counts.
+    let renewed = pair.b.connect(agent.again(uid)).await;
+    pair.b.later(20);
+    pair.b.engine.upkeep().tick().await.unwrap();
+    pair.a.open(agent.uid, other()).await.unwrap_err();
+    pair.b.later(60);
+    pair.b.engine.sessions().heartbeat(agent.uid, renewed.opened.epoch, vitals(0)).await.unwrap();
+    pair.b.later(20);
+    pair.b.engine.upkeep().tick().await.unwrap();
+    pair.a.later(595);
+    let refused = pair.a.open(agent.uid, other()).await.unwrap_err();
+    assert_eq!(refused.retry_after, Some(LEASE));
+    let agent = renewed;
     // Heard again at the first, before the lease is over: everything begins again.
     let agent = pair.b.connect(agent.again(uid)).await;
     pair.a.later(2);
@@ -237,6 +250,21 @@ async fn time_passes_for_a_machine_at_one_coordinator() {
     pair.b.apply(machine(1)).await.unwrap();
     let found = pair.b.store.machine("w1").await.unwrap().unwrap();
     assert!(pair.a.engine.fleet().has(&found) && !pair.b.engine.fleet().has(&found));
+}
+
+#[tokio::test]
+async fn a_coordinator_that_starts_again_has_no_agent() {
+    let pair = pair().await;
+    let (.., agent) = pair.b.under_way().await;
+    let (store, clock) = (pair.b.store.clone(), pair.b.clock.clone());
+    let again = World::beside(store, clock, B).await;
+    assert_eq!(
+        pair.a.condition("Connected").await.unwrap().0,
+        ConditionStatus::False,
+        "others would wait for its word"
+    );
+    let refused = again.open(agent.uid, hello("b2", "D2", vec![])).await.unwrap_err();
+    assert_eq!(refused.retry_after, Some(LEASE));
 }
 
 #[tokio::test]

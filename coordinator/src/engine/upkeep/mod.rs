@@ -13,7 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
 use landfall_edge::metrics::metrics;
-use landfall_machine::{Input, Now, Steady, has_begun, is_due, is_open};
+use landfall_machine::{Input, Now, Steady, elsewhere, has_begun, is_due, is_open};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -121,6 +121,13 @@ impl Upkeep {
         let has: HashSet<_> = has.map(|machine| machine.metadata.name.as_str()).collect();
         let workflows = workflows.into_iter().filter(|workflow| has.contains(workflow.spec.machine.as_str()));
         let workflows: Vec<_> = workflows.collect();
+        // Of an earlier process: others would go on to wait for what this one hears of it.
+        let is_left =
+            |machine: &&Shared<Machine>| self.fleet.beside().has_session(machine) && elsewhere::is_connected(machine);
+        let connected = machines.iter().filter(is_left);
+        let connected: Vec<_> =
+            connected.map(|machine| self.steps.hand_in(&machine.metadata.name, Input::TakeOver)).collect();
+        futures::stream::iter(connected).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         self.tell_of_the_start(machines, &workflows).await?;
         // Only now: after a crash in between the same state must be found again.
         self.beat().await?;
@@ -271,6 +278,12 @@ impl Upkeep {
             let stepped = self.steps.drive(&mut live, &machine, Input::Tick).await;
             outcome = stepped.map(drop).map_err(|refused| refused.problem);
         }
+        if let Some(epoch) = live.lost() {
+            // Its stream has ended, and the document could not be changed then.
+            let closed = Input::Closed { epoch, why: "the agent's stream has ended".to_owned() };
+            let stepped = self.steps.drive(&mut live, &machine, closed).await;
+            outcome = outcome.and(stepped.map(drop).map_err(|refused| refused.problem));
+        }
         let Some(session) = &live.session else {
             return outcome.is_err().then_some(SessionLook { machine, last_heard: None, may_act: false, outcome });
         };
@@ -285,6 +298,10 @@ impl Upkeep {
         let Some(found) = self.fleet.store().documents().get(Kind::Workflow, &name).await? else { return Ok(()) };
         let Document::Workflow(workflow) = &found else { return Ok(()) };
         if !self.fleet.has_named(&machine).await? {
+            let found = self.fleet.store().machine(&machine).await?;
+            if found.is_some_and(|found| elsewhere::rests(&found, &self.fleet.limits(), self.fleet.now())) {
+                self.fleet.index().admission.rest(&name);
+            }
             return Ok(());
         }
         if rests {

@@ -75,7 +75,7 @@ async fn when<T>(is_needed: bool, statement: impl Future<Output = Result<T, Erro
 /// Begins, and takes the locks. With the one of revisions, memory is made what the database is.
 async fn begin(session: &Session, table: &Table, jobs: &[Job]) -> Result<Log, Failed> {
     let (client, statements) = (&session.client, &session.statements);
-    let changes = jobs.iter().any(|job| matches!(job, Job::Change { .. }));
+    let changes = jobs.iter().any(|job| matches!(job, Job::Change { .. } | Job::Follow { .. }));
     let wanted = Wanted::of(jobs.iter().flat_map(|job| match job {
         Job::Append { events, .. } => events.as_slice(),
         _ => &[],
@@ -133,6 +133,7 @@ fn plan<'j>(table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job]
                 Planned::Changed(changed)
             }
             Job::Append { events, .. } => Planned::Appended(plan.log.append(events)),
+            Job::Follow { .. } => Planned::Followed(overlay.revision),
             Job::Note { note, .. } => {
                 plan.notes.push(note);
                 Planned::Noted(plan.notes.len() - 1)

@@ -19,6 +19,8 @@ pub(super) enum Job {
     Change { asked: Vec<Asked>, by: By, reply: Reply<Vec<Document>> },
     /// Appends events; answers their positions.
     Append { events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
+    /// Takes in what others have committed; answers up to which revision.
+    Follow { reply: Reply<u64> },
     /// Adds a line to the audit log, in the place of an intent where one is stated; answers its position.
     Note { note: Note, reply: Reply<u64> },
 }
@@ -35,6 +37,7 @@ pub(super) struct Note {
 pub(super) enum Planned {
     Changed(Result<Vec<Document>, StoreError>),
     Appended(Result<Vec<Place>, StoreError>),
+    Followed(u64),
     /// Its index among the notes of its transaction, from 0.
     Noted(usize),
 }
@@ -55,6 +58,7 @@ impl Job {
                 let position = |place: &Place| positions.events.get(place).copied().ok_or(StoreError::Closed);
                 drop(reply.send(result.and_then(|places| places.iter().map(position).collect())));
             }
+            (Self::Follow { reply }, Planned::Followed(revision)) => drop(reply.send(Ok(revision))),
             (Self::Note { reply, .. }, Planned::Noted(nth)) => {
                 drop(reply.send(positions.audit.get(nth).copied().ok_or(StoreError::Closed)));
             }
@@ -67,6 +71,7 @@ impl Job {
         match self {
             Self::Change { reply, .. } => drop(reply.send(Err(why))),
             Self::Append { reply, .. } => drop(reply.send(Err(why))),
+            Self::Follow { reply } => drop(reply.send(Err(why))),
             Self::Note { reply, .. } => drop(reply.send(Err(why))),
         }
     }

@@ -94,6 +94,12 @@ impl Lead {
         move || tenure.unconfirmed()
     }
 
+    /// Waits until this one does not lead any more.
+    pub async fn lost(&self) {
+        let mut there = self.there.clone();
+        while there.changed().await.is_ok() {}
+    }
+
     /// Which coordinators are there, when that has changed. `None`: this one does not lead any more.
     pub async fn there(&mut self) -> Option<There> {
         loop {

@@ -172,6 +172,29 @@ async fn no_two_coordinators_have_one_name() {
 }
 
 #[tokio::test]
+async fn what_is_done_alone_goes_by_all_that_others_stored() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let (a, b) = (Arc::new(store(&options, "a").await), store(&options, "b").await);
+    let held = b.hold(crate::Alone::Identity).await.unwrap();
+    drop(b.hold(crate::Alone::Beginning).await.unwrap());
+    let waits = tokio::spawn({
+        let a = a.clone();
+        async move { a.hold(crate::Alone::Identity).await.unwrap().seen.unwrap() }
+    });
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    while server.sql("test0", waiting) != "1" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let stored = b.create(machine("m1")).await.unwrap().metadata().resource_version;
+    drop(held);
+    assert!(within(waits).await.unwrap() >= stored && is_there(&a, "m1").await);
+    // One that hangs keeps the others away for 4 s.
+    let _hangs = b.hold(crate::Alone::Identity).await.unwrap();
+    within(a.hold(crate::Alone::Identity)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_store_ends_the_connection_that_it_lost() {
     let (_server, _near, far, network) = far().await;
     let a = store(&far, "a").await;

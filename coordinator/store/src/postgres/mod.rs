@@ -14,6 +14,7 @@ mod error;
 #[cfg(test)]
 mod fault_tests;
 mod hints;
+mod hold;
 mod job;
 mod lead;
 #[cfg(test)]
@@ -55,8 +56,8 @@ use crate::memory::Table;
 use crate::rules::Asked;
 use crate::seal::Sealer;
 use crate::{
-    ChangeSet, Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, Page, SecretStore,
-    StoreError, Unreadable, Watch, WatchError,
+    ChangeSet, Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, Hold, LoggedEvent, LoggedRun, Page,
+    SecretStore, StoreError, Unreadable, Watch, WatchError,
 };
 use connect::Link;
 use job::Job;
@@ -160,6 +161,12 @@ impl DocumentStore for PostgresStore {
 
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.table.watch(kind, from_revision)
+    }
+
+    async fn hold(&self, what: crate::Alone) -> Result<Hold, StoreError> {
+        let mut hold = hold::take(&self.reader, what).await?;
+        hold.seen = Some(self.writer.submit(|reply| Job::Follow { reply }).await?);
+        Ok(hold)
     }
 
     async fn ended(&self) -> Ended {

@@ -37,7 +37,7 @@ impl Reader {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn client(&self) -> Result<ClientWrapper, PostgresError> {
+    pub(super) async fn client(&self) -> Result<ClientWrapper, PostgresError> {
         let take = || self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(client) = take() {
             if !client.is_closed() {
@@ -46,6 +46,11 @@ impl Reader {
         }
         let (client, driver) = self.0.link.driven(Arc::default()).await?;
         Ok(ClientWrapper::new(client, driver))
+    }
+
+    /// A connection that is not at work any more.
+    pub(super) fn give_back(&self, client: ClientWrapper) {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
     }
 
     /// What a statement answers.
@@ -95,7 +100,7 @@ impl Reader {
         let mut client = self.client().await?;
         // One that does not answer is closed: its next user would wait as long in vain.
         let done = timeout(ANSWER, work(&mut client)).await.map_err(|_| PostgresError::Silent(ANSWER))?;
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        self.give_back(client);
         drop(place);
         Ok(done?)
     }

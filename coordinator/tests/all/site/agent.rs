@@ -69,6 +69,13 @@ pub(crate) async fn session(
     (handle, instructions, target)
 }
 
+/// What a machine that boots gets from this site; its agent dials this site first.
+pub(crate) fn boot_script(site: &Site, mac: &str) -> String {
+    let mut stream = std::net::TcpStream::connect((site.host, site.http)).unwrap();
+    let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
+    format!("{script} landfall.coordinator={}", site.url())
+}
+
 /// An agent with a run under way.
 pub(crate) struct Agent {
     pub(crate) handle: SessionHandle,
@@ -97,10 +104,7 @@ impl Agent {
         };
         post("/apply", &machine(name, mac));
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
-        let mut stream = std::net::TcpStream::connect((site.host, site.http)).unwrap();
-        let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
-        // It dials this site first.
-        let script = format!("{script} landfall.coordinator={}", site.url());
+        let script = boot_script(site, mac);
         let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
