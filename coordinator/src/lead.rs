@@ -78,9 +78,9 @@ impl Duties {
 
 /// Performs them whenever this coordinator leads, until `stop`.
 pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: CancellationToken) -> Result<()> {
-    let engine = duties.coordinator.engine.clone();
+    let (engine, mut has_led) = (duties.coordinator.engine.clone(), false);
     loop {
-        let mut takes_over = false;
+        let mut takes_over = has_led;
         let leads = |name: &str| {
             takes_over = true;
             // PostgreSQL keeps the beginning of a long name.
@@ -92,7 +92,11 @@ pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: Can
         };
         let Some(lead) = stop.run_until_cancelled(Lead::wait(options.clone(), leads)).await else { return Ok(()) };
         let outcome = match lead {
-            Ok(lead) => lead_while_it_lasts(&duties, lead, takes_over, &stop).await,
+            Ok(lead) => {
+                let outcome = lead_while_it_lasts(&duties, lead, takes_over, &stop).await;
+                has_led |= outcome.is_ok();
+                outcome
+            }
             Err(error) => Err(error.into()),
         };
         metrics().active.set(0);

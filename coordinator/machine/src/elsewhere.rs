@@ -112,6 +112,11 @@ pub struct Grounds {
 }
 
 impl Grounds {
+    /// The machine's spec may be as it is in `newer`: its agent goes by it without hearing of it.
+    pub const fn accept_spec(&mut self, newer: &Self) {
+        self.machine = newer.machine;
+    }
+
     /// Whether the machine's document is to go.
     pub const fn is_going(&self) -> bool {
         self.is_going

@@ -281,7 +281,7 @@ impl Documents {
         if !live.is_connected() {
             return Ok(());
         }
-        self.steps.accept_change(live, &machine.metadata.name).await?;
+        self.steps.accept_spec(live, &machine.metadata.name).await?;
         if machine.spec.maintenance {
             return Ok(());
         }

@@ -52,7 +52,11 @@ impl Asked {
         let Some(stored) = stored else {
             return match self {
                 Self::Create(document) => Ok(Written::As(ChangeOp::Added, created(document, revision))),
-                Self::Update(_) | Self::Delete { .. } | Self::Keep(_) => {
+                // What went by it is to be made again without it.
+                Self::Keep(Seen { kind, name, version }) => {
+                    Err(StoreError::Conflict { kind, name, stored: 0, given: version })
+                }
+                Self::Update(_) | Self::Delete { .. } => {
                     let (kind, name) = self.key();
                     Err(StoreError::NotFound { kind, name: name.to_owned() })
                 }

@@ -1,5 +1,7 @@
 //! The traits a back end implements: documents, events, secrets, and the upkeep that only a store on a disk has.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, time::Duration};
 
 use async_trait::async_trait;
@@ -145,6 +147,15 @@ pub struct Hold {
     /// What others stored up to this revision counts; absent where there are no others.
     pub seen: Option<u64>,
     pub(crate) release: Option<oneshot::Sender<()>>,
+    /// Whether it is lost: others may do the same.
+    pub(crate) is_lost: Arc<AtomicBool>,
+}
+
+impl Hold {
+    /// Whether no other coordinator does the same.
+    pub fn holds(&self) -> bool {
+        !self.is_lost.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Hold {

@@ -4,6 +4,7 @@
 //! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
 //! when the machine enrols again, not when the run fails.
 
+use jiff::Timestamp;
 use landfall_api::message::EnrollRequest;
 use landfall_api::{
     AppliedRule, ApprovedKey, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
@@ -87,12 +88,17 @@ impl Enrolments {
         Ok((machine, applied))
     }
 
-    /// At the start: what was being started when the coordinator ended is not, unless the run is there.
+    /// What rules that were applied before that time were starting when a coordinator ended is not started, unless the run is there.
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be written.
-    pub(in crate::engine) async fn end_starts(&self, machines: &[Shared<Machine>]) -> Result<(), Problem> {
-        let of = |machine: &Machine| machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
+    pub(in crate::engine) async fn end_starts(
+        &self, machines: &[Shared<Machine>], before: Timestamp,
+    ) -> Result<(), Problem> {
+        let of = |machine: &Machine| {
+            let rule = machine.status.as_ref().and_then(|status| status.enrolment.rule.clone())?;
+            Some(rule).filter(|rule| rule.at < before)
+        };
         for machine in machines {
             let name = &machine.metadata.name;
             let Some(rule) = of(machine).filter(|rule| rule.run.as_deref() == Some(STARTING)) else { continue };

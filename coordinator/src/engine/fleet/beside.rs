@@ -13,8 +13,8 @@ use super::clock::Clock;
 
 /// For so long those that come share what is done alone; then others have their turn.
 const SHARES: Duration = Duration::from_millis(500);
-/// The index has taken in within this what the store has.
-const FOLLOWS_WITHIN: Duration = Duration::from_secs(5);
+/// A machine's lock is held so long at most for it.
+const WITHIN: Duration = Duration::from_secs(5);
 
 /// For how long nothing has confirmed something.
 pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -101,19 +101,25 @@ impl Beside {
         if self.own.is_none() {
             return Ok(Arc::default());
         }
+        let late = || {
+            let what = "another coordinator does the same for too long, or what it stored was not taken in";
+            Problem::new(ErrorCode::StoreUnavailable, what)
+                .hint("repeat the request in a moment; if that does not help, restart this coordinator")
+        };
+        timeout(WITHIN, self.alone_in_turn(what)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn alone_in_turn(&self, what: Alone) -> Result<Arc<Hold>, Problem> {
         let mut held = self.held[what as usize].lock().await;
         let now = self.clock.steady();
-        if let Some(hold) = held.0.upgrade().filter(|_| now.saturating_duration_since(held.1) < SHARES) {
+        let is_shared = |hold: &Arc<Hold>| hold.holds() && now.saturating_duration_since(held.1) < SHARES;
+        if let Some(hold) = held.0.upgrade().filter(is_shared) {
             return Ok(hold);
         }
         let hold = Arc::new(self.store.documents().hold(what).await?);
         let Some(seen) = hold.seen else { return Ok(hold) };
-        let mut followed = self.followed.subscribe();
-        if !matches!(timeout(FOLLOWS_WITHIN, followed.wait_for(|followed| *followed >= seen)).await, Ok(Ok(_))) {
-            let what = "what other coordinators stored was not taken in in time";
-            return Err(Problem::new(ErrorCode::StoreUnavailable, what)
-                .hint("repeat the request in a moment; if that does not help, restart this coordinator"));
-        }
+        // Its sender is this one's.
+        drop(self.followed.subscribe().wait_for(|followed| *followed >= seen).await);
         *held = (Arc::downgrade(&hold), now);
         Ok(hold)
     }

@@ -298,6 +298,7 @@ impl Requests {
         let (person, force) = (by.map_or("none", |by| by.person.as_str()), by.is_some_and(|by| by.force));
         tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a workflow was \
             requested");
+        self.steps.accept_run(&mut live, machine).await?;
         // The request is complete: if the agent cannot be notified, its session is closed and it reconnects.
         match self.steps.drive(&mut live, machine, Input::Launched).await {
             Ok(driven) => {

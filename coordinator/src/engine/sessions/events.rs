@@ -60,6 +60,7 @@ impl Sessions {
                     if let Some(Some(Document::Workflow(run))) = runs.0.get(&record.workflow_uid) {
                         let at = (record.action_index as usize, record.attempt);
                         self.accounts.finished(run, at, result).await?;
+                        self.steps.accept_spec(&mut live, &machine).await?;
                     }
                 }
                 _ => {}

@@ -95,6 +95,8 @@ impl Steps {
                 let loaded = self.load(machine, workflow).await?;
                 live.give_way(&loaded.machine);
                 let mut state = loaded.state(live, self.fleet.own());
+                // Another coordinator has changed what the agent here goes by, and it has not heard of that yet.
+                let is_behind = live.is_connected() && live.grounds.is_some_and(|known| known != Grounds::of(&state));
                 let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
                 let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
                 let input = input(&state, which);
@@ -129,6 +131,9 @@ impl Steps {
                             // it is asked anew.
                             live.cut();
                         }
+                        if is_behind && carried.as_ref().is_ok_and(|driven| driven.opened.is_none()) {
+                            self.instruct_anew(live, machine);
+                        }
                         return carried;
                     }
                     Err(StoreError::Conflict { .. }) => {}
@@ -155,12 +160,16 @@ impl Steps {
         let loaded = self.load(machine, None).await?;
         live.give_way(&loaded.machine);
         let grounds = Grounds::of(&loaded.state(live, self.fleet.own()));
-        let known = live.grounds.replace(grounds);
-        let (true, Some(session)) = (known != Some(grounds), live.session.as_ref().filter(|_| live.is_connected()))
-        else {
-            return Ok(());
-        };
-        if grounds.is_going() {
+        if live.grounds.replace(grounds) != Some(grounds) {
+            self.instruct_anew(live, machine);
+        }
+        Ok(())
+    }
+
+    /// Another coordinator has changed what the agent here goes by: it connects again, and is instructed by what is stored now.
+    fn instruct_anew(&self, live: &mut Live, machine: &str) {
+        let Some(session) = live.session.as_ref().filter(|_| live.is_connected()) else { return };
+        if live.grounds.is_some_and(|grounds| grounds.is_going()) {
             // It says when it has stopped.
             let (epoch, reason) = (session.epoch().get(), "the machine was deleted".to_owned());
             live.send(ToAgent::Fenced { epoch, reason });
@@ -168,15 +177,27 @@ impl Steps {
             tracing::info!(machine, "another coordinator has changed what the agent is to do; it connects again");
             live.cut();
         }
-        Ok(())
     }
 
-    /// What the agent goes by was changed here, and it needs to hear nothing of it.
+    /// The machine's spec was changed here: its agent needs to hear nothing of that.
     ///
     /// # Errors
     /// [`Problem`] of the store.
-    pub(in crate::engine) async fn accept_change(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
-        if self.fleet.own().is_some() && live.is_connected() {
+    pub(in crate::engine) async fn accept_spec(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
+        if live.grounds.is_some() {
+            let loaded = self.load(machine, None).await?;
+            let newer = Grounds::of(&loaded.state(live, self.fleet.own()));
+            live.grounds.iter_mut().for_each(|known| known.accept_spec(&newer));
+        }
+        Ok(())
+    }
+
+    /// A workflow was made here for the machine, which its agent hears of in the next step.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(in crate::engine) async fn accept_run(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
+        if live.grounds.is_some() {
             let loaded = self.load(machine, None).await?;
             live.grounds = Some(Grounds::of(&loaded.state(live, self.fleet.own())));
         }

@@ -115,6 +115,19 @@ async fn an_agent_at_one_heeds_requests_at_another() {
 }
 
 #[tokio::test]
+async fn a_request_elsewhere_is_not_lost_behind_a_report() {
+    let pair = pair().await;
+    let (name, uid, mut agent) = pair.b.under_way().await;
+    pair.a.engine.requests().pause(&name, pair.a.ann(false)).await.unwrap();
+    // Nothing was followed in between.
+    let wrote = EventBody::ReceiptWritten { receipt: receipt(agent.uid, uid, ReceiptState::Intent) };
+    agent.report(uid, 0, 1, wrote).await.unwrap();
+    agent.ends().await;
+    let mut agent = pair.b.connect(agent.again(uid)).await;
+    assert!(matches!(agent.hears().await, Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
+}
+
+#[tokio::test]
 async fn an_idle_agent_begins_what_another_was_asked_for() {
     let pair = pair().await;
     let first = pair.a.provision(false).await.unwrap();

@@ -114,13 +114,14 @@ impl Upkeep {
     pub(super) async fn begin(
         &self, machines: &[Shared<Machine>], workflows: Vec<Shared<Workflow>>, has: impl Fn(&Machine) -> bool,
     ) -> Result<(), Problem> {
-        if self.fleet.leads() {
-            self.enrolments.end_starts(machines).await?;
+        let mut workflows = workflows;
+        if self.fleet.own().is_none() {
+            self.enrolments.end_starts(machines, Timestamp::MAX).await?;
+        } else {
+            let has = machines.iter().filter(|machine| has(machine));
+            let has: HashSet<_> = has.map(|machine| machine.metadata.name.as_str()).collect();
+            workflows.retain(|workflow| has.contains(workflow.spec.machine.as_str()));
         }
-        let has = machines.iter().filter(|machine| has(machine));
-        let has: HashSet<_> = has.map(|machine| machine.metadata.name.as_str()).collect();
-        let workflows = workflows.into_iter().filter(|workflow| has.contains(workflow.spec.machine.as_str()));
-        let workflows: Vec<_> = workflows.collect();
         // Of an earlier process: others would go on to wait for what this one hears of it.
         let is_left =
             |machine: &&Shared<Machine>| self.fleet.beside().has_session(machine) && elsewhere::is_connected(machine);
@@ -186,9 +187,9 @@ impl Upkeep {
             if count.is_multiple_of(RETAIN_EVERY)
                 && self.fleet.own().is_some()
                 && self.fleet.leads()
-                && let Err(error) = self.fleet.store().audit().reveal(self.long_ago()).await
+                && let Err(problem) = self.end_interrupted().await
             {
-                tracing::error!(%error, "interrupted requests were not added to the audit log; the next run retries");
+                tracing::error!(%problem, "not all that was interrupted at another coordinator was ended; the next run retries");
             }
             if count.is_multiple_of(PURGE_EVERY)
                 && self.fleet.leads()
@@ -199,9 +200,11 @@ impl Upkeep {
         }
     }
 
-    /// What was begun then at one of several coordinators has ended, or was interrupted.
-    fn long_ago(&self) -> Timestamp {
-        self.fleet.now().checked_sub(LONGEST_REQUEST).unwrap_or(Timestamp::MIN)
+    /// What was begun long ago at one of several coordinators has ended, or was interrupted.
+    async fn end_interrupted(&self) -> Result<(), Problem> {
+        let long_ago = self.fleet.now().checked_sub(LONGEST_REQUEST).unwrap_or(Timestamp::MIN);
+        self.fleet.store().audit().reveal(long_ago).await?;
+        self.enrolments.end_starts(&self.fleet.store().machines().await?, long_ago).await
     }
 
     /// One look. A fault of one workflow or machine does not prevent the check of the others.

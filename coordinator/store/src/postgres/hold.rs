@@ -1,6 +1,12 @@
 //! What one of several coordinators does at a time: under a lock of the database, after this one has taken in what the others stored.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_postgres::Client;
 
 use super::connect::within;
 use super::error::PostgresError;
@@ -15,6 +21,9 @@ const fn lock(what: Alone) -> i64 {
     }
 }
 
+/// How often the server hears that this coordinator does not hang.
+const ALIVE: Duration = Duration::from_secs(1);
+
 /// Takes the lock, in a transaction: where this coordinator hangs, the server ends that after 4 s, and the lock with it.
 ///
 /// # Errors
@@ -27,14 +36,29 @@ pub(super) async fn take(reader: &Reader, what: Alone) -> Result<Hold, PostgresE
         Ok(())
     };
     within(taken).await?;
-    let (release, released) = oneshot::channel();
-    let reader = reader.clone();
+    let (release, mut released) = oneshot::channel();
+    let (reader, is_lost) = (reader.clone(), Arc::<AtomicBool>::default());
+    let lost = is_lost.clone();
     tokio::spawn(async move {
-        // Dropped, too, is released.
-        drop(released.await);
-        if within(async { Ok(client.batch_execute("COMMIT").await?) }).await.is_ok() {
+        let mut alive = interval(ALIVE);
+        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // Dropped, too, is released.
+                _ = &mut released => break,
+                _ = alive.tick() => if within(said(&client, "SELECT")).await.is_err() {
+                    lost.store(true, Ordering::Release);
+                    return;
+                },
+            }
+        }
+        if within(said(&client, "COMMIT")).await.is_ok() {
             reader.give_back(client);
         }
     });
-    Ok(Hold { seen: None, release: Some(release) })
+    Ok(Hold { seen: None, release: Some(release), is_lost })
+}
+
+async fn said(client: &Client, statement: &str) -> Result<(), PostgresError> {
+    Ok(client.batch_execute(statement).await?)
 }

@@ -189,9 +189,20 @@ async fn what_is_done_alone_goes_by_all_that_others_stored() {
     let stored = b.create(machine("m1")).await.unwrap().metadata().resource_version;
     drop(held);
     assert!(within(waits).await.unwrap() >= stored && is_there(&a, "m1").await);
-    // One that hangs keeps the others away for 4 s.
-    let _hangs = b.hold(crate::Alone::Identity).await.unwrap();
+    // Whose session is ended does it alone no more.
+    let held = b.hold(crate::Alone::Identity).await.unwrap();
+    assert!(held.holds());
+    server.sql(
+        "test0",
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'",
+    );
     within(a.hold(crate::Alone::Identity)).await.unwrap();
+    within(async {
+        while held.holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
