@@ -113,11 +113,13 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
     let mut failed = 0;
     let mut back_seconds = None;
     if plan.restart {
-        let epochs: Vec<_> = agents.iter().map(|agent| agent.epoch().unwrap_or(0)).collect();
+        // The others' sessions go on where they are.
+        let with_chosen = agents.iter().enumerate().filter(|(n, _)| subject.begins_with_chosen(*n));
+        let of_killed: Vec<_> = with_chosen.map(|(_, agent)| (agent.clone(), agent.epoch().unwrap_or(0))).collect();
         let begun = Instant::now();
         subject.crash().await?;
         let mut back = JoinSet::new();
-        for (agent, epoch) in agents.iter().cloned().zip(epochs) {
+        for (agent, epoch) in of_killed {
             back.spawn(async move { agent.back(epoch, LIMIT).await });
         }
         while let Some(outcome) = back.join_next().await {
@@ -169,7 +171,8 @@ async fn enrol(subject: &Subject, machines: Vec<Arc<Machine>>, troubles: &Arc<Tr
         let agent = Agent::start(machine, subject.target(n)?, token, troubles.clone(), LIMIT);
         anyhow::Ok(Arc::new(tokio::spawn(agent).await??))
     });
-    futures::stream::iter(lives).buffer_unordered(AT_ONCE).try_collect().await
+    // In their order: which server one begins with goes by its number.
+    futures::stream::iter(lives).buffered(AT_ONCE).try_collect().await
 }
 
 struct Steady {

@@ -112,6 +112,11 @@ impl Subject {
         Ok(Target::of(&urls, self.pins())?)
     }
 
+    /// Whether the agent with this number began with the chosen one.
+    pub const fn begins_with_chosen(&self, number: usize) -> bool {
+        number % self.members.len() == self.chosen
+    }
+
     /// What its PostgreSQL commits for others, a row in each transaction that is as large as a stored event: rows a second.
     ///
     /// # Errors
