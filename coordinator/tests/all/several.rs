@@ -12,7 +12,7 @@ use landfall_session::Instruction;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::site::agent::{Agent, boot_script, patient_template, session};
+use super::site::agent::{Agent, begin, boot_script, enrolled, patient_template};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 pub(crate) const LEADS: &str = "this coordinator leads";
@@ -45,6 +45,13 @@ pub(crate) fn start(site: &Site, until: &str) -> Coordinator {
     Coordinator::spawn_until(Command::new(program()).arg("--config").arg(site.config()), until)
 }
 
+/// The first of the two, which leads, and the second beside it.
+fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
+    let first = start(&sites[0], LEADS);
+    share(&sites[0].data(), &sites[1].data());
+    [first, start(&sites[1], LED)]
+}
+
 pub(crate) fn asked(site: &Site, path: &str) -> (u16, String) {
     call(&site.data().join("api.sock"), "GET", path, &Value::Null).unwrap()
 }
@@ -67,9 +74,7 @@ fn all_coordinators_are_at_work_and_one_leads() {
     let server = Server::start(&[]);
     let url = server.create();
     let sites = sites([&url, &url]);
-    let a = start(&sites[0], LEADS);
-    share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], LED);
+    let [a, b] = both(&sites);
     sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
     for site in &sites {
         until_asked(site, &format!("{API}/machines"), |answer| answer.contains("\"m1\""));
@@ -125,9 +130,7 @@ async fn an_agent_is_reached_through_every_coordinator() {
     let server = Server::start(&[]);
     let url = server.create();
     let sites = sites([&url, &url]);
-    let a = start(&sites[0], LEADS);
-    share(&sites[0].data(), &sites[1].data());
-    let b = start(&sites[1], LED);
+    let [a, b] = both(&sites);
     let socket = |site: &Site| site.data().join("api.sock");
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
     let agent = Agent::start(&sites[1], &socket(&sites[1]), "m1", "52:54:00:00:00:01").await;
@@ -168,9 +171,7 @@ async fn the_limit_of_installs_holds_over_all_coordinators() {
         let config = std::fs::read_to_string(site.config()).unwrap();
         std::fs::write(site.config(), config.replace("[limits]\n", "[limits]\nparallel_installs = 1\n")).unwrap();
     }
-    let _a = start(&sites[0], LEADS);
-    share(&sites[0].data(), &sites[1].data());
-    let _b = start(&sites[1], LED);
+    let _running = both(&sites);
     sites[0].api("POST", "/apply", &patient_template(&sites[0]));
     until_asked(&sites[1], &format!("{API}/templates"), |answer| answer.contains("\"os\""));
     let of = |n: usize| (&sites[n % 2], format!("m{n}"), format!("52:54:00:00:00:{n:02x}"));
@@ -179,10 +180,14 @@ async fn the_limit_of_installs_holds_over_all_coordinators() {
         site.api("POST", "/apply", &machine(&name, &mac));
         site.api("POST", &format!("/machines/{name}/provision"), &json!({"template": "os"}));
     }
-    // All at once.
-    let begins = (0..8).map(|n| async move {
+    let configs = (0..8).map(|n| async move {
         let (site, name, mac) = of(n);
-        let (handle, mut instructions, _) = session(&boot_script(site, &mac), &name, &mac).await;
+        enrolled(&boot_script(site, &mac), &name, &mac).await
+    });
+    let configs = futures::future::join_all(configs).await;
+    // All at once: sooner than one coordinator hears of what another one stored.
+    let begins = configs.into_iter().enumerate().map(|(n, config)| async move {
+        let (handle, mut instructions) = begin(config, &of(n).1);
         (handle, tokio::time::timeout(LIMIT, instructions.recv()).await.unwrap().unwrap(), instructions)
     });
     let begun = futures::future::join_all(begins).await;

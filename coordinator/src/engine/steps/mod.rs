@@ -184,9 +184,7 @@ impl Steps {
     /// # Errors
     /// [`Problem`] of the store.
     pub(in crate::engine) async fn accept_spec(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
-        if live.grounds.is_some() {
-            let loaded = self.load(machine, None).await?;
-            let newer = Grounds::of(&loaded.state(live, self.fleet.own()));
+        if let Some(newer) = self.grounds_now(live, machine).await? {
             live.grounds.iter_mut().for_each(|known| known.accept_spec(&newer));
         }
         Ok(())
@@ -197,11 +195,17 @@ impl Steps {
     /// # Errors
     /// [`Problem`] of the store.
     pub(in crate::engine) async fn accept_run(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
-        if live.grounds.is_some() {
-            let loaded = self.load(machine, None).await?;
-            live.grounds = Some(Grounds::of(&loaded.state(live, self.fleet.own())));
-        }
+        live.grounds = self.grounds_now(live, machine).await?;
         Ok(())
+    }
+
+    /// What the agent here goes by, as it is stored; none where nothing is known of that.
+    async fn grounds_now(&self, live: &Live, machine: &str) -> Result<Option<Grounds>, Problem> {
+        if live.grounds.is_none() {
+            return Ok(None);
+        }
+        let loaded = self.load(machine, None).await?;
+        Ok(Some(Grounds::of(&loaded.state(live, self.fleet.own()))))
     }
 
     async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {

@@ -50,6 +50,19 @@ pub(crate) fn target(script: &str) -> Target {
 pub(crate) async fn session(
     script: &str, name: &str, mac: &str,
 ) -> (SessionHandle, mpsc::Receiver<Instruction>, Target) {
+    let config = enrolled(script, name, mac).await;
+    let target = config.target.clone();
+    let (handle, instructions) = begin(config, name);
+    (handle, instructions, target)
+}
+
+/// The session of a machine that has its certificate.
+pub(crate) fn begin(config: SessionConfig, name: &str) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+    Session::start(config, Arc::new(Computer(name.to_owned())))
+}
+
+/// A machine with its certificate, before its session.
+pub(crate) async fn enrolled(script: &str, name: &str, mac: &str) -> SessionConfig {
     let target = target(script);
     let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
     let key = AgentKey::generate().unwrap();
@@ -57,16 +70,14 @@ pub(crate) async fn session(
     let boot_id = format!("boot-{name}");
     let enrolled = enroll(&target, "0.1.0", &identity, &boot_id, &proof, &key).await.unwrap();
     assert_eq!(enrolled.machine_name, name);
-    let config = SessionConfig {
-        target: target.clone(),
+    SessionConfig {
+        target,
         credentials: enrolled.credentials,
         software: "0.1.0".into(),
         identity,
         boot_id,
         enrolled_at: boot_time(),
-    };
-    let (handle, instructions) = Session::start(config, Arc::new(Computer(name.to_owned())));
-    (handle, instructions, target)
+    }
 }
 
 /// What a machine that boots gets from this site; its agent dials this site first.
