@@ -1,9 +1,10 @@
 //! Of several coordinators with one database, one has a machine's session: the one that the newest agent's hello reached. The
 //! machine's document names it, and the others go by that document.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use landfall_api::message::Hello;
 use landfall_api::{ConditionType as Type, ErrorCode, Machine, Problem, Reason, WorkflowPhase};
 use uuid::Uuid;
@@ -30,12 +31,31 @@ pub fn is_connected(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| derive::holds(&status.conditions, &Type::Connected))
 }
 
-/// Whether no agent works on the machine that another coordinator has: none has been heard there for a lease.
-pub fn rests(machine: &Machine, limits: &Limits, now: Timestamp) -> bool {
-    let Some(status) = &machine.status else { return false };
-    let promised = status.session.as_ref().and_then(|holder| holder.lease).map(|lease| lease.get());
-    let lease = SignedDuration::try_from(promised.unwrap_or_default().max(limits.lease)).unwrap_or(SignedDuration::MAX);
-    !is_connected(machine) && status.last_heard.is_none_or(|heard| now.duration_since(heard) > lease)
+/// Machines of other coordinators whose agents are not heard there, and when that was first seen here: the hosts' clocks may differ.
+#[derive(Debug, Default)]
+pub struct Unheard(HashMap<String, ((u64, Option<Timestamp>), Steady)>);
+
+impl Unheard {
+    /// Whether no agent works on the machine that another coordinator has: for one lease none was heard there.
+    pub fn rests(&mut self, machine: &Machine, limits: &Limits, now: Steady) -> bool {
+        let (name, Some(status)) = (&machine.metadata.name, &machine.status) else { return false };
+        if is_connected(machine) {
+            self.0.remove(name);
+            return false;
+        }
+        let heard = (status.epoch, status.last_heard);
+        let (known, seen) = self.0.entry(name.clone()).or_insert((heard, now));
+        if *known != heard {
+            (*known, *seen) = (heard, now);
+        }
+        let promised = status.session.as_ref().and_then(|holder| holder.lease).map(|lease| lease.get());
+        now.since(*seen) > promised.unwrap_or_default().max(limits.lease)
+    }
+
+    /// Forgets the other machines.
+    pub fn retain(&mut self, such: impl Fn(&str) -> bool) {
+        self.0.retain(|machine, _| such(machine));
+    }
 }
 
 /// What `own` knows of the machine's session now: what its last step left, or what the document says.

@@ -168,6 +168,11 @@ impl MemoryStore {
             secrets: Mutex::new(secrets),
         }
     }
+
+    /// Takes in the next change of the store that this is a copy of.
+    pub fn take_in(&self, change: Change) {
+        self.table.apply(change);
+    }
 }
 
 impl MemoryStore {

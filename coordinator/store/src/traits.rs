@@ -152,6 +152,12 @@ pub struct Hold {
 }
 
 impl Hold {
+    /// One that sends a word to `release` when it is dropped, and is lost when `is_lost` says so.
+    #[cfg(feature = "testing")]
+    pub const fn of(seen: u64, release: oneshot::Sender<()>, is_lost: Arc<AtomicBool>) -> Self {
+        Self { seen: Some(seen), release: Some(release), is_lost }
+    }
+
     /// Whether no other coordinator does the same.
     pub fn holds(&self) -> bool {
         !self.is_lost.load(Ordering::Acquire)

@@ -258,7 +258,11 @@ fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
 fn slow(status: &WorkflowStatus, at: &[&ActionStatus], heard: Heard, now: Timestamp) -> Found {
     const KIND: Type = Type::Slow;
     let is_heard = heard.last.is_some_and(|last| between(last, now) < heard.limit);
-    if status.phase != WorkflowPhase::Running || !is_heard {
+    // As where nothing is known of an agent: what looks by turns would otherwise write it by turns.
+    if status.phase != WorkflowPhase::Running {
+        return no(KIND, Reason::NoAgent, "");
+    }
+    if !is_heard {
         return no(KIND, Reason::NotHeard, "");
     }
     // What waits makes no progress by itself.

@@ -6,7 +6,7 @@ mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -78,6 +78,7 @@ pub struct Upkeep {
     ticked: AtomicU64,
     /// When it was last noted that this coordinator is there.
     beat: Mutex<Option<Timestamp>>,
+    unheard: Mutex<elsewhere::Unheard>,
 }
 
 impl Upkeep {
@@ -94,7 +95,12 @@ impl Upkeep {
             enrolments,
             ticked: AtomicU64::new(0),
             beat: Mutex::default(),
+            unheard: Mutex::default(),
         }
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, elsewhere::Unheard> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
@@ -246,6 +252,8 @@ impl Upkeep {
         let active = self.fleet.index().active();
         // Machines not heard since the start are unknown, for as long as an earlier lease may last.
         let known = now.steady > Steady::START.plus(limits.lease);
+        let named: HashSet<_> = active.iter().map(|(_, machine)| machine.as_str()).collect();
+        self.unheard().retain(|machine| named.contains(machine));
         let active = active.into_iter().map(|(name, machine)| {
             let rests = known && !acting.contains(&machine);
             let heard = heard.get(&machine).copied();
@@ -302,7 +310,8 @@ impl Upkeep {
         let Document::Workflow(workflow) = &found else { return Ok(()) };
         if !self.fleet.has_named(&machine).await? {
             let found = self.fleet.store().machine(&machine).await?;
-            if found.is_some_and(|found| elsewhere::rests(&found, &self.fleet.limits(), self.fleet.now())) {
+            let (limits, now) = (self.fleet.limits(), self.fleet.moment().steady);
+            if found.is_some_and(|found| self.unheard().rests(&found, &limits, now)) {
                 self.fleet.index().admission.rest(&name);
             }
             return Ok(());

@@ -7,7 +7,6 @@ use std::time::Duration;
 use landfall_api::SecretText;
 use landfall_api::message::{Identity, PhoneHomeReport, Proof, Vitals};
 use landfall_boot::policy::Decision;
-use landfall_coordinator::engine::Engine;
 use landfall_session::{
     AgentKey, BootClock, Changing, Connection, Credentials, Host, Instruction, Looking, Seen, Session, SessionConfig,
     SessionHandle, Surroundings, Target, enroll_over,
@@ -21,18 +20,30 @@ use super::flag::Flag;
 use super::net::{Line, Net, Port};
 use super::runner::{Ended, Runner, Stop};
 use super::truth::Truth;
+use super::up::Up;
 
-pub(crate) const MAC: &str = "52:54:00:00:00:01";
+/// The MAC of that machine.
+pub(crate) fn mac(machine: u64) -> String {
+    format!("52:54:00:00:00:{machine:02x}")
+}
+
+/// Its name.
+pub(crate) fn name(machine: u64) -> String {
+    format!("m{machine}")
+}
+
 /// How long an idle machine waits for a person.
 const PATIENCE: u64 = 900;
 
 /// One computer.
 pub(crate) struct Computer {
+    /// Which machine it is, or claims to be.
+    pub(crate) machine: u64,
     /// Its unique number.
     pub(crate) number: u64,
     pub(crate) disk: Arc<Mutex<Disk>>,
     pub(crate) net: Net,
-    pub(crate) engine: Flag<Option<Engine>>,
+    pub(crate) up: Up,
     pub(crate) truth: Truth,
     pub(crate) chance: Chance,
     pub(crate) calm: Flag<bool>,
@@ -65,8 +76,8 @@ impl Host for Looks {
     }
 }
 
-fn identity() -> Identity {
-    Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() }
+fn identity(machine: u64) -> Identity {
+    Identity { macs: vec![mac(machine).parse().unwrap()], ..Identity::default() }
 }
 
 impl Computer {
@@ -133,7 +144,7 @@ impl Life<'_> {
             target: target(),
             credentials,
             software: "0.1.0".into(),
-            identity: identity(),
+            identity: identity(self.of.machine),
             boot_id: format!("boot-{}", self.computer),
             enrolled_at: Duration::from_secs(1),
         };
@@ -146,11 +157,11 @@ impl Life<'_> {
 
     /// The firmware's question. Without an answer the machine boots its own disk.
     async fn boot(&self) -> Option<String> {
-        let engine = timeout(Duration::from_secs(20), self.of.engine.until(Option::is_some)).await.ok()??;
+        let engine = timeout(Duration::from_secs(20), self.of.up.wait()).await.ok()?;
         if self.port.apart.get() {
             return None;
         }
-        let decision = engine.boot().boot_decision(MAC.parse().unwrap(), None);
+        let decision = engine.boot().boot_decision(mac(self.of.machine).parse().unwrap(), None);
         match timeout(Duration::from_secs(30), decision).await.ok()?.ok()? {
             Decision::RunAgent { token, .. } => Some(token),
             _ => None,
@@ -172,7 +183,7 @@ impl Life<'_> {
         if let Some((_, Some(bearer))) = installed {
             sleep(Duration::from_secs(10 + self.chance.below(60))).await;
             for _ in 0..30 {
-                let engine = self.of.engine.get().filter(|_| !self.port.apart.get());
+                let engine = self.of.up.any().filter(|_| !self.port.apart.get());
                 if let Some(engine) = engine {
                     let call = engine.sessions().phone_home(&bearer, PhoneHomeReport::default());
                     if let Ok(Ok(())) = timeout(Duration::from_secs(30), call).await {
@@ -188,10 +199,10 @@ impl Life<'_> {
     }
 
     async fn enrol(&mut self, key: &AgentKey, token: &str) -> Option<Credentials> {
-        let proof = Proof::BootToken(SecretText::new(token));
+        let (proof, identity) = (Proof::BootToken(SecretText::new(token)), identity(self.of.machine));
         for _ in 0..20 {
             let boot_id = format!("boot-{}", self.computer);
-            match enroll_over(&self.port, &target(), "0.1.0", &identity(), &boot_id, &proof, key).await {
+            match enroll_over(&self.port, &target(), "0.1.0", &identity, &boot_id, &proof, key).await {
                 Ok(enrolled) => return Some(enrolled.credentials),
                 Err(error) if !error.retryable => {
                     self.of.truth.saw(format!("computer {} was not enrolled: {:?}", self.computer, error.problem.code));
@@ -208,11 +219,11 @@ impl Life<'_> {
         &mut self, session: SessionHandle, mut instructions: mpsc::Receiver<Instruction>, key: &AgentKey, token: &str,
     ) -> &'static str {
         let mut connection = session.connection();
-        let truth = self.of.truth.clone();
+        let (truth, machine) = (self.of.truth.clone(), name(self.of.machine));
         let watcher = async {
             loop {
                 if let Connection::Connected { epoch } = *connection.borrow_and_update() {
-                    truth.welcomed(epoch);
+                    truth.welcomed(&machine, epoch);
                 }
                 if connection.changed().await.is_err() {
                     std::future::pending::<()>().await;

@@ -44,12 +44,21 @@ pub(crate) enum Line {
 #[derive(Clone)]
 pub(crate) struct Net(Arc<Inner>);
 
+/// Where a coordinator listens.
+#[derive(Clone)]
+struct Server {
+    coordinator: u64,
+    out: mpsc::Sender<Incoming>,
+    /// True while it is cut off from all computers.
+    apart: Flag<bool>,
+}
+
 /// A connection: the computer's port, which coordinator has its other end, and how it is.
 type Connected = (u64, u64, Flag<Line>);
 
 struct Inner {
-    /// Where coordinators listen, the newest last: each has a number.
-    servers: Mutex<Vec<(u64, mpsc::Sender<Incoming>)>>,
+    /// Where coordinators listen, the newest last.
+    servers: Mutex<Vec<Server>>,
     lines: Mutex<Vec<Connected>>,
     chance: Mutex<Chance>,
     /// In a hundred: connections refused on the way, and chunks that are very late.
@@ -67,16 +76,16 @@ impl Net {
         Self(Arc::new(Inner { servers, lines, chance: Mutex::new(chance), rough, calm }))
     }
 
-    /// From now on connections to the coordinator of this number come out here.
-    pub(crate) fn listen(&self, coordinator: u64) -> mpsc::Receiver<Incoming> {
+    /// From now on connections to the coordinator of this number come out here, unless it is `apart`.
+    pub(crate) fn listen(&self, coordinator: u64, apart: Flag<bool>) -> mpsc::Receiver<Incoming> {
         let (out, incoming) = mpsc::channel(64);
-        own(&self.0.servers).push((coordinator, out));
+        own(&self.0.servers).push(Server { coordinator, out, apart });
         incoming
     }
 
     /// That coordinator is gone, and every connection with it.
     pub(crate) fn unplug_server(&self, coordinator: u64, how: Line) {
-        own(&self.0.servers).retain(|(number, _)| *number != coordinator);
+        own(&self.0.servers).retain(|server| server.coordinator != coordinator);
         own(&self.0.lines).retain(|(_, of, line)| {
             if *of == coordinator {
                 line.set(how);
@@ -86,7 +95,7 @@ impl Net {
     }
 
     /// A coordinator that listens. Of several, any: an agent does not know which of them has the store.
-    fn server(&self) -> Option<(u64, mpsc::Sender<Incoming>)> {
+    fn server(&self) -> Option<Server> {
         let servers = own(&self.0.servers);
         let any = if servers.len() > 1 { self.draw(|chance| chance.below(servers.len() as u64)) } else { 0 };
         servers.get(usize::try_from(any).ok()?).cloned()
@@ -136,24 +145,29 @@ impl Port {
         }
         let refused =
             || ConnectError::Refused { address: ADDRESS, source: io::Error::from(io::ErrorKind::ConnectionRefused) };
-        let (coordinator, server) = self.net.server().ok_or_else(refused)?;
+        let server = self.net.server().ok_or_else(refused)?;
+        if timeout(CONNECT_LIMIT, server.apart.until(|apart| !apart)).await.is_err() {
+            return Err(unreachable());
+        }
         let (here, cable_here) = tokio::io::duplex(BUFFER);
         let (there, cable_there) = tokio::io::duplex(BUFFER);
         let line = Flag::new(Line::Good);
-        tokio::spawn(self.cable(cable_here, cable_there, line.clone()));
-        own(&self.net.0.lines).push((self.number, coordinator, line));
+        tokio::spawn(self.cable(cable_here, cable_there, line.clone(), server.apart));
+        own(&self.net.0.lines).push((self.number, server.coordinator, line));
         let certificate = credentials.and_then(|c| c.chain().first()).map(|leaf| leaf.to_vec());
-        server.send(Incoming { stream: there, certificate }).await.map_err(|_| refused())?;
+        server.out.send(Incoming { stream: there, certificate }).await.map_err(|_| refused())?;
         Ok(Box::new(here))
     }
 
-    fn cable(&self, a: DuplexStream, b: DuplexStream, line: Flag<Line>) -> impl Future<Output = ()> + use<> {
+    fn cable(
+        &self, a: DuplexStream, b: DuplexStream, line: Flag<Line>, server_apart: Flag<bool>,
+    ) -> impl Future<Output = ()> + use<> {
         let ((from_a, to_a), (from_b, to_b)) = (split(a), split(b));
         let pump = |from, to| Pump {
             from,
             to,
             line: line.clone(),
-            apart: self.apart.clone(),
+            apart: [self.apart.clone(), server_apart.clone()],
             net: self.net.clone(),
             chance: self.net.draw(Chance::split),
         };
@@ -175,7 +189,8 @@ struct Pump {
     from: ReadHalf<DuplexStream>,
     to: WriteHalf<DuplexStream>,
     line: Flag<Line>,
-    apart: Flag<bool>,
+    /// While the computer is cut off, and while the coordinator is.
+    apart: [Flag<bool>; 2],
     net: Net,
     chance: Chance,
 }
@@ -196,7 +211,9 @@ impl Pump {
             let late = self.net.is_rough() && self.chance.percent(10);
             let delay = if late { self.chance.below(4000) } else { 1 + self.chance.below(20) };
             sleep(Duration::from_millis(delay)).await;
-            self.apart.until(|apart| !apart).await;
+            for apart in &self.apart {
+                apart.until(|apart| !apart).await;
+            }
             if self.line.get() == Line::Silent {
                 continue;
             }

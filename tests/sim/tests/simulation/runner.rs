@@ -44,6 +44,7 @@ impl Runner {
     ) -> Self {
         let work = Work { run: Arc::new(run), lease, session, disk, truth, computer, reported: Arc::default() };
         let (stop, stopped) = watch::channel(None);
+        work.truth.works(work.run.workflow_uid, Some(work.lease.clone()));
         let running = Box::pin(work.clone().all(stopped, chance));
         Self { work, stop, running: Some(running) }
     }
@@ -62,6 +63,12 @@ impl Runner {
             Some(running) => running.await,
             None => Ended::Stays,
         }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.work.truth.works(self.workflow(), None);
     }
 }
 
@@ -182,7 +189,7 @@ impl Work {
         if decision == Decision::AlreadyDone {
             return Ok(result(self.disk.lock().unwrap().mark(&self.run, index, ReceiptState::Done), false));
         }
-        let writing = self.truth.writing(self.computer);
+        let writing = self.truth.writing(self.run.machine_uid, self.computer);
         self.leased()?;
         let intent = {
             let mut disk = self.disk.lock().unwrap();

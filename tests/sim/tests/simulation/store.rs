@@ -1,23 +1,25 @@
 //! The memory store as a disk that a coordinator's crash leaves behind: slow, and cut off from the crashed process at any
 //! point between two of its operations, also between the moment something is durable and the moment it is answered. Or as a database
-//! that a coordinator is cut off from, which goes on with what it has in memory.
+//! that a coordinator is cut off from, which goes on with what it has in memory; others may write to it, and it hears of that late.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use landfall_sim::chance::Chance;
 use landfall_store::{
-    ChangeSet, Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, PostgresError, SecretStore, Store,
-    StoreError, Watch, WatchError,
+    Alone, ChangeSet, Counts, DocumentStore, EventLog, Hold, LoggedEvent, LoggedRun, MemoryStore, Page, PostgresError,
+    SecretStore, Store, StoreError, Watch, WatchError,
 };
 use std::sync::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use super::database::{Database, Link, revision};
 use super::{flag::Flag, truth::Truth};
 
 /// One life of a coordinator: after its end, its tasks no longer reach the store.
@@ -25,7 +27,7 @@ pub(crate) struct Fuse {
     chance: Mutex<Chance>,
     /// Steps until the crash; `None`: it will not crash by itself.
     left: Mutex<Option<u64>>,
-    blown: Flag<bool>,
+    pub(crate) blown: Flag<bool>,
 }
 
 impl Fuse {
@@ -43,8 +45,11 @@ impl Fuse {
     pub(crate) async fn blown(&self) {
         self.blown.until(|blown| *blown).await;
     }
+    pub(crate) fn draw<T>(&self, with: impl FnOnce(&mut Chance) -> T) -> T {
+        with(&mut self.chance.lock().unwrap())
+    }
     async fn pass(&self) {
-        let delay = self.chance.lock().unwrap().below(6);
+        let delay = self.draw(|chance| chance.below(6));
         if delay > 0 {
             sleep(Duration::from_millis(delay)).await;
         }
@@ -63,65 +68,84 @@ impl Fuse {
     }
 }
 
-/// A coordinator's view of the store, for as long as its fuse holds, and what its crash takes back.
-pub(crate) fn behind(inner: Store, fuse: Arc<Fuse>, truth: Truth) -> (Store, Arc<View>) {
-    let view = Arc::new(View { inner, fuse, truth, durable: Mutex::default(), cut: Mutex::default() });
+/// A coordinator's view of the store, for as long as its fuse holds, and what its crash takes back. `own`: it is one of several.
+pub(crate) fn behind(
+    database: &Database, own: Option<Arc<str>>, fuse: Arc<Fuse>, link: Link, truth: Truth,
+) -> (Store, Arc<View>) {
+    let (inner, memory) = (database.store(), database.copy());
+    let following = Mutex::new(inner.documents().watch(None, revision(&memory)).unwrap());
+    let view = View {
+        database: database.clone(),
+        inner,
+        memory,
+        following,
+        own,
+        fuse,
+        truth,
+        link,
+        durable: Mutex::default(),
+    };
+    let view = Arc::new(view);
     (Store::new(view.clone(), view.clone(), view.clone()), view)
 }
 
 /// So long at most a store on a disk leaves a status unwritten, as the coordinator asks of it.
 const UNWRITTEN: Duration = Duration::from_secs(10);
 /// So long a coordinator waits for an answer of a database that it cannot reach.
-const ANSWER: Duration = Duration::from_secs(15);
-
-/// A coordinator without its database.
-struct Cut {
-    /// When the database last answered.
-    since: Instant,
-    /// What it had in memory then.
-    documents: BTreeMap<(Kind, String), Document>,
-}
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 pub(crate) struct View {
+    database: Database,
     inner: Store,
+    /// What the coordinator has in memory.
+    memory: Arc<MemoryStore>,
+    /// What the memory does not have yet.
+    following: Mutex<Watch>,
+    /// Its URL, where it is one of several.
+    own: Option<Arc<str>>,
     fuse: Arc<Fuse>,
     truth: Truth,
+    link: Link,
     /// What the disk has of documents that are newer in memory, and since when.
     durable: Mutex<HashMap<(Kind, String), (Instant, Document)>>,
-    cut: Mutex<Option<Cut>>,
 }
 
 impl View {
-    /// The database is out of reach, for good; it answered last at `since`.
-    pub(crate) async fn cut_off(&self, since: Instant) {
-        let mut documents = BTreeMap::new();
-        for kind in Kind::ALL {
-            for document in self.inner.documents().list(kind).await.unwrap().0 {
-                documents.insert((kind, document.metadata().name.clone()), document);
-            }
+    /// Takes in what others write, as late as they are heard of.
+    pub(crate) async fn follow(&self) {
+        loop {
+            let known = revision(&self.memory);
+            self.database.written_after(known).await;
+            // By a hint, at most 20 in a second; or by a look, twice in a second.
+            let late = self.fuse.draw(|chance| if chance.percent(80) { chance.below(50) } else { chance.below(600) });
+            sleep(Duration::from_millis(late)).await;
+            self.link.mended().await;
+            self.catch_up();
         }
-        *self.cut.lock().unwrap() = Some(Cut { since, documents });
     }
 
-    fn cut_since(&self) -> Option<Instant> {
-        Some(self.cut.lock().unwrap().as_ref()?.since)
+    fn catch_up(&self) {
+        let mut following = self.following.lock().unwrap();
+        while self.link.cut_since().is_none()
+            && let Some(change) = tokio::task::unconstrained(following.next()).now_or_never()
+        {
+            self.memory.take_in(change.unwrap());
+        }
     }
 
     /// Does something to the store, unless a crash or a cut comes between; or between that and the answer.
     async fn reach<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        self.fuse.pass().await;
-        let done = match self.cut_since() {
-            None => Some(work.await),
-            Some(_) => None,
+        let in_time = async {
+            self.fuse.pass().await;
+            self.link.mended().await;
+            let done = work.await;
+            self.fuse.pass().await;
+            self.link.mended().await;
+            self.catch_up();
+            done
         };
-        self.fuse.pass().await;
-        match (self.cut_since(), done) {
-            (None, Some(done)) => done,
-            (since, _) => {
-                sleep_until(since.unwrap_or_else(Instant::now) + ANSWER).await;
-                Err(StoreError::Postgres(Arc::new(PostgresError::Silent(ANSWER))))
-            }
-        }
+        let silent = || StoreError::Postgres(Arc::new(PostgresError::Silent(ANSWER)));
+        timeout(ANSWER, in_time).await.unwrap_or_else(|_| Err(silent()))
     }
 
     /// The coordinator has crashed: what was to be written later never was.
@@ -143,9 +167,20 @@ impl View {
             before.push(self.inner.documents().get(document.kind(), &document.metadata().name).await?);
         }
         let after = self.inner.documents().write(set).await?;
+        self.database.wrote();
         for (before, after) in before.into_iter().zip(after.iter().skip(new)) {
             let Some(before) = before.filter(|before| before != after) else { continue };
-            self.truth.changed(&before, after);
+            match (&before, after) {
+                (Document::Machine(old), Document::Machine(new)) => self.truth.machine_changed(old, new),
+                (Document::Workflow(old), Document::Workflow(new)) => {
+                    let machine = self.inner.machine(&new.spec.machine).await?.unwrap();
+                    self.truth.workflow_changed(self.own.as_deref(), &machine, old, new);
+                }
+                _ => {}
+            }
+            if self.own.is_some() {
+                continue;
+            }
             let key = (after.kind(), after.metadata().name.clone());
             let mut durable = self.durable.lock().unwrap();
             if !later {
@@ -162,28 +197,24 @@ impl View {
 impl DocumentStore for View {
     async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
         // From memory: neither slow nor a place to crash at.
-        if let Some(cut) = &*self.cut.lock().unwrap() {
-            return Ok(cut.documents.get(&(kind, name.to_owned())).cloned());
-        }
-        self.inner.documents().get(kind, name).await
+        DocumentStore::get(&*self.memory, kind, name).await
     }
     async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
-        if let Some(cut) = &*self.cut.lock().unwrap() {
-            let all: Vec<_> = cut.documents.iter().filter(|((of, _), _)| *of == kind).collect();
-            let left: Vec<_> = all.iter().filter(|((_, name), _)| name.as_str() > after).collect();
-            let items = left.iter().take(limit).map(|(_, document)| (*document).clone()).collect();
-            return Ok(Page { items, more: left.len() > limit, total: all.len() as u64, revision: 0 });
-        }
-        self.inner.documents().page(kind, after, limit).await
+        self.memory.page(kind, after, limit).await
     }
     async fn counts(&self) -> Result<Counts, StoreError> {
-        self.inner.documents().counts().await
+        self.memory.counts().await
     }
     async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
         self.reach(self.change(set)).await
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
-        self.reach(self.inner.documents().delete_if(kind, name, version)).await
+        self.reach(async {
+            let deleted = self.inner.documents().delete_if(kind, name, version).await?;
+            self.database.wrote();
+            Ok(deleted)
+        })
+        .await
     }
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         self.reach(self.inner.documents().history(kind, name, limit)).await
@@ -192,10 +223,13 @@ impl DocumentStore for View {
         self.reach(self.inner.documents().trim_history(before, most)).await
     }
     fn unconfirmed(&self) -> Duration {
-        self.cut_since().map_or(Duration::ZERO, |since| since.elapsed())
+        self.link.cut_since().map_or(Duration::ZERO, |since| since.elapsed())
     }
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
-        self.inner.documents().watch(kind, from_revision)
+        self.memory.watch(kind, from_revision)
+    }
+    async fn hold(&self, what: Alone) -> Result<Hold, StoreError> {
+        self.reach(async { Ok(self.database.hold(what, &self.link, self.fuse.blown.clone()).await) }).await
     }
 }
 

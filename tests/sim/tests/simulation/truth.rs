@@ -1,13 +1,17 @@
 //! What must hold, judged with full knowledge: every violation ends the simulation of its seed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use landfall_api::message::{ActionRef, EventBody};
-use landfall_api::{Document, WorkflowPhase};
+use landfall_api::{Machine, Workflow, WorkflowPhase, WorkflowStatus};
+use landfall_session::LeaseWatch;
 use tokio::time::Instant;
 use uuid::Uuid;
+
+/// A workflow that waits has less news than this.
+const STEADY: u32 = 100;
 
 /// Shared by all who take part.
 #[derive(Clone)]
@@ -18,18 +22,30 @@ pub(crate) struct Known {
     pub(crate) violations: Vec<String>,
     /// What happened, in order; two runs of one seed have the same.
     pub(crate) trace: String,
-    /// Which computer writes at this moment.
-    writer: Option<u64>,
+    /// Which computer of a machine writes at this moment.
+    writers: BTreeMap<Uuid, u64>,
     /// The newest number that the coordinator acknowledged, of each attempt, and what each number said.
     pub(crate) acked: HashMap<ActionRef, BTreeMap<u64, &'static str>>,
-    /// The highest epoch that any agent was welcomed with.
-    welcomed: u64,
+    /// The highest epoch that any agent of a machine was welcomed with.
+    welcomed: BTreeMap<String, u64>,
     pub(crate) crashes: u32,
     /// Coordinators that lost their store to the next one.
     pub(crate) takeovers: u32,
     /// Statuses that a crash took back to what the disk had.
     pub(crate) taken_back: u32,
+    /// How often another one of several coordinators led.
+    pub(crate) leads: u32,
+    /// How often a machine went on at another one of them.
+    pub(crate) moves: u32,
     pub(crate) commits: u32,
+    /// Workflows that have begun.
+    started: BTreeSet<Uuid>,
+    /// How often each was written before.
+    waiting: BTreeMap<Uuid, u32>,
+    /// The leases of the workflows that agents work on.
+    leases: BTreeMap<Uuid, LeaseWatch>,
+    /// On how many of them agents may work.
+    pub(crate) limit: usize,
 }
 
 impl Truth {
@@ -38,13 +54,19 @@ impl Truth {
             begun: Instant::now(),
             violations: Vec::new(),
             trace: String::new(),
-            writer: None,
+            writers: BTreeMap::new(),
             acked: HashMap::new(),
-            welcomed: 0,
+            welcomed: BTreeMap::new(),
             crashes: 0,
             takeovers: 0,
             taken_back: 0,
+            leads: 0,
+            moves: 0,
             commits: 0,
+            started: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            limit: usize::MAX,
         })))
     }
 
@@ -61,44 +83,84 @@ impl Truth {
     }
 
     /// A computer begins to write; what is returned ends it, also when the computer loses its power.
-    pub(crate) fn writing(&self, computer: u64) -> Writing {
+    pub(crate) fn writing(&self, machine: Uuid, computer: u64) -> Writing {
         self.with(|known| {
-            if let Some(other) = known.writer.replace(computer) {
+            if let Some(other) = known.writers.insert(machine, computer) {
                 known.violated(format!("two writers at once: computers {other} and {computer}"));
             }
         });
-        Writing(self.clone())
+        Writing(self.clone(), machine)
     }
 
-    pub(crate) fn welcomed(&self, epoch: u64) {
-        self.with(|known| {
-            if epoch <= known.welcomed {
-                known.violated(format!("epoch {epoch} was given out after {}", known.welcomed));
-            }
-            known.welcomed = known.welcomed.max(epoch);
+    /// An agent works on a workflow, or works no more.
+    pub(crate) fn works(&self, workflow: Uuid, lease: Option<LeaseWatch>) {
+        self.with(|known| match lease {
+            Some(lease) => drop(known.leases.insert(workflow, lease)),
+            None => drop(known.leases.remove(&workflow)),
         });
     }
 
-    /// A document was replaced.
-    pub(crate) fn changed(&self, before: &Document, after: &Document) {
-        self.with(|known| match (before, after) {
-            (Document::Machine(old), Document::Machine(new)) => {
-                let epoch = |status: &Option<landfall_api::MachineStatus>| status.as_ref().map_or(0, |s| s.epoch);
-                let (old, new) = (epoch(&old.status), epoch(&new.status));
-                if new < old {
-                    known.violated(format!("the stored epoch fell from {old} to {new}"));
-                }
-                known.saw(&format!("machine epoch {new}"));
+    pub(crate) fn welcomed(&self, machine: &str, epoch: u64) {
+        self.with(|known| {
+            let newest = known.welcomed.get(machine).copied().unwrap_or_default();
+            if epoch <= newest {
+                known.violated(format!("epoch {epoch} of {machine} was given out after {newest}"));
             }
-            (Document::Workflow(old), Document::Workflow(new)) => {
-                let (Some(old), Some(new)) = (&old.status, &new.status) else { return };
-                if old.phase.is_terminal() && (old.phase, old.ended_at) != (new.phase, new.ended_at) {
-                    known.violated(format!("a terminal state changed from {:?} to {:?}", old.phase, new.phase));
-                }
-                let actions: Vec<_> = new.actions.iter().map(|a| (a.state, a.attempt)).collect();
-                known.saw(&format!("workflow {:?} {actions:?}", new.phase));
+            known.welcomed.insert(machine.to_owned(), epoch.max(newest));
+        });
+    }
+
+    /// A machine's document was replaced.
+    pub(crate) fn machine_changed(&self, old: &Machine, new: &Machine) {
+        let epoch = |machine: &Machine| machine.status.as_ref().map_or(0, |status| status.epoch);
+        let (name, before, after) = (&new.metadata.name, epoch(old), epoch(new));
+        self.with(|known| {
+            if after < before {
+                known.violated(format!("the stored epoch of {name} fell from {before} to {after}"));
             }
-            _ => {}
+            if after == before && owner(old) != owner(new) {
+                known.violated(format!("{name} has another coordinator in the same epoch {after}"));
+            }
+            known.moves += u32::from(owner(old).is_some() && owner(old) != owner(new));
+            known.saw(&format!("{name} epoch {after} {}", owner(new).unwrap_or_default()));
+        });
+    }
+
+    /// A workflow was replaced. `by`: the URL of the coordinator that did, where there are several; `machine` is as it is stored then.
+    pub(crate) fn workflow_changed(&self, by: Option<&str>, machine: &Machine, old: &Workflow, new: &Workflow) {
+        let (uid, name) = (new.metadata.uid.unwrap(), &new.spec.machine);
+        let (Some(old), Some(new)) = (&old.status, &new.status) else { return };
+        self.with(|known| {
+            if old.phase.is_terminal() && (old.phase, old.ended_at) != (new.phase, new.ended_at) {
+                known.violated(format!("a terminal state changed from {:?} to {:?}", old.phase, new.phase));
+            }
+            let actions =
+                |status: &WorkflowStatus| status.actions.iter().map(|a| (a.state, a.attempt)).collect::<Vec<_>>();
+            let (before, after) = (actions(old), actions(new));
+            let attempts = |actions: &[(_, u32)]| actions.iter().map(|(_, attempt)| *attempt).sum::<u32>();
+            if let Some(by) = by.filter(|by| Some(*by) != owner(machine) && attempts(&before) != attempts(&after)) {
+                known.violated(format!("{by} wrote what the agent of {name} did, at {:?}", owner(machine)));
+            }
+            if by.is_some() && old.phase == WorkflowPhase::Pending && new.phase == WorkflowPhase::Running {
+                if !known.started.insert(uid) {
+                    known.violated(format!("a workflow of {name} began twice"));
+                }
+                let others = known.leases.iter().filter(|(of, lease)| **of != uid && lease.is_valid()).count();
+                if others >= known.limit {
+                    known.violated(format!("a workflow began beside {others}, {} may be under way", known.limit));
+                }
+            }
+            if new.phase != WorkflowPhase::Running {
+                known.leases.remove(&uid);
+            }
+            if [old.phase, new.phase] == [WorkflowPhase::Pending; 2] {
+                let written = known.waiting.entry(uid).or_default();
+                *written += 1;
+                if *written == STEADY {
+                    known.violated(format!("a workflow of {name} that waits was written {STEADY} times"));
+                }
+            }
+            known.saw(&format!("workflow of {name} {:?} {after:?}", new.phase));
         });
     }
 
@@ -139,12 +201,17 @@ impl Known {
 }
 
 /// Held while a computer writes.
-pub(crate) struct Writing(Truth);
+pub(crate) struct Writing(Truth, Uuid);
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        self.0.with(|known| known.writer = None);
+        self.0.with(|known| known.writers.remove(&self.1));
     }
+}
+
+/// The URL of the coordinator that has the machine's session.
+fn owner(machine: &Machine) -> Option<&str> {
+    machine.status.as_ref()?.session.as_ref()?.coordinator.as_deref()
 }
 
 /// An event in a word.

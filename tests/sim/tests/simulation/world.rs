@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use landfall_api::message::{ActionRef, EventRecord};
 use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase};
@@ -15,12 +16,14 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::computer::{Computer, MAC};
+use super::computer::{Computer, mac, name};
+use super::database::Database;
 use super::disk::Disk;
 use super::flag::Flag;
 use super::net::Net;
 use super::site::Site;
 use super::truth::{Truth, word};
+use super::up::Up;
 
 /// After this time from the last fault every workflow must have ended.
 const TO_THE_END: Duration = Duration::from_secs(5 * 3600);
@@ -35,20 +38,32 @@ pub(crate) struct Outcome {
     pub(crate) crashes: u32,
     pub(crate) takeovers: u32,
     pub(crate) taken_back: u32,
+    pub(crate) leads: u32,
+    pub(crate) moves: u32,
     pub(crate) commits: u32,
 }
 
+/// How many coordinators a world has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Coordinators {
+    /// One after another, each with the store to itself.
+    One,
+    /// Three with one database.
+    Three,
+}
+
 /// Simulates a seed. Time is paused: it advances when no task can run.
-pub(crate) fn live(seed: u64) -> Outcome {
+pub(crate) fn live(seed: u64, coordinators: Coordinators) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { World::new(seed).live().await })
+    runtime.block_on(async { World::new(seed, coordinators).live().await })
 }
 
 struct World {
     chance: Chance,
     store: Store,
     truth: Truth,
-    engine: Flag<Option<Engine>>,
+    up: Up,
+    machines: u64,
     calm: Flag<bool>,
     disks: Vec<Arc<Mutex<Disk>>>,
     _people: JoinSet<()>,
@@ -56,40 +71,56 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, coordinators: Coordinators) -> Self {
         let mut chance = Chance::new(seed);
-        let (truth, store) = (Truth::new(), Store::memory());
+        let (truth, database) = (Truth::new(), Database::new());
         let calm = Flag::new(false);
-        let engine = Flag::new(None);
+        let up = Up::new(chance.split());
         let rough = chance.below(20);
         let net = Net::new(chance.split(), rough, calm.clone());
         let (mut people, mut twin, mut disks) = (JoinSet::new(), JoinSet::new(), Vec::new());
-        let site = Site {
-            store: store.clone(),
-            net: net.clone(),
-            truth: truth.clone(),
-            chance: chance.split(),
-            calm: calm.clone(),
-            engine: engine.clone(),
-        };
-        people.spawn(site.run());
-        let mut computer = |number: u64, chance: Chance| {
+        let (mut site, machines) = (
+            Site {
+                database: database.clone(),
+                net: net.clone(),
+                truth: truth.clone(),
+                chance: chance.split(),
+                calm: calm.clone(),
+                up: up.clone(),
+                own: None,
+                parallel_installs: 4,
+            },
+            if coordinators == Coordinators::One { 1 } else { 2 },
+        );
+        match coordinators {
+            Coordinators::One => drop(people.spawn(site.run())),
+            Coordinators::Three => {
+                site.parallel_installs = 1 + usize::from(chance.percent(50));
+                truth.with(|known| known.limit = site.parallel_installs);
+                for place in 1..=3 {
+                    people.spawn(site.beside_others(place, chance.split()).run());
+                }
+            }
+        }
+        let mut computer = |machine: u64, number: u64, chance: Chance| {
             let id =
                 DiskId { serial: format!("D{number}"), name: "vda".into(), size_bytes: 1 << 34, ..DiskId::default() };
             let disk = Arc::new(Mutex::new(Disk { id, ..Disk::default() }));
             disks.push(disk.clone());
-            let (net, engine, truth, calm) = (net.clone(), engine.clone(), truth.clone(), calm.clone());
-            Computer { number, disk, net, engine, truth, chance, calm }
+            let (net, up, truth, calm) = (net.clone(), up.clone(), truth.clone(), calm.clone());
+            Computer { machine, number, disk, net, up, truth, chance, calm }
         };
-        people.spawn(computer(1, chance.split()).run());
+        for machine in 1..=machines {
+            people.spawn(computer(machine, machine, chance.split()).run());
+        }
         if chance.percent(20) {
-            let (late, second) = (chance.below(900), computer(2, chance.split()));
+            let (late, second) = (chance.below(900), computer(1, machines + 1, chance.split()));
             twin.spawn(async move {
                 sleep(Duration::from_secs(late)).await;
                 second.run().await;
             });
         }
-        Self { chance, store, truth, engine, calm, disks, _people: people, twin }
+        Self { chance, store: database.store(), truth, up, machines, calm, disks, _people: people, twin }
     }
 
     async fn live(mut self) -> Outcome {
@@ -100,24 +131,29 @@ impl World {
             calm.set(true);
         });
         self.describe().await;
-        let runs = 1 + self.chance.below(3) / 2;
-        for _ in 0..runs {
-            self.provision().await;
-            let cancelled_after = if self.chance.percent(15) { self.chance.below(900) } else { u64::MAX >> 8 };
-            let (engine, store) = (self.engine.clone(), self.store.clone());
-            tokio::select! {
-                biased;
-                () = cancel(engine, store, cancelled_after) => {}
-                () = self.all_ended(faults) => {}
-            }
-            self.all_ended(faults).await;
-        }
+        let requests: Vec<_> = (1..=self.machines).map(|machine| (name(machine), self.chance.split())).collect();
+        join_all(requests.into_iter().map(|(machine, chance)| self.request(machine, chance, faults))).await;
         tokio::time::sleep_until(faults).await;
         // A person has found the second computer.
         self.twin.abort_all();
-        self.all_ended(Instant::now()).await;
+        self.all_ended(None, Instant::now()).await;
         sleep(AFTERWARDS).await;
         self.judge().await
+    }
+
+    /// What a person asks of a machine.
+    async fn request(&self, machine: String, mut chance: Chance, faults: Instant) {
+        let runs = 1 + chance.below(3) / 2;
+        for _ in 0..runs {
+            self.provision(&machine).await;
+            let cancelled_after = if chance.percent(15) { chance.below(900) } else { u64::MAX >> 8 };
+            tokio::select! {
+                biased;
+                () = self.cancel(&machine, cancelled_after) => {}
+                () = self.all_ended(Some(&machine), faults) => {}
+            }
+            self.all_ended(Some(&machine), faults).await;
+        }
     }
 
     async fn describe(&self) {
@@ -132,33 +168,37 @@ impl World {
             {"name": "seed", "timeout": "2m", "cloudInit": {}},
             {"name": "restart", "reboot": {}},
         ]);
-        let documents = [
-            document("Machine", "m1", json!({"identity": {"macs": [MAC]}})),
-            document("Template", "os", json!({"actions": actions})),
-        ];
+        let machine = |of| document("Machine", &name(of), json!({"identity": {"macs": [mac(of)]}}));
+        let mut documents: Vec<_> = (1..=self.machines).map(machine).collect();
+        documents.push(document("Template", "os", json!({"actions": actions})));
         for document in documents {
-            let applied = ask(self.engine.clone(), async |engine| {
-                engine.documents().apply(document.clone(), "ann", false).await.map(drop)
-            });
-            if let Err(problem) = applied.await {
-                self.truth.violated(format!("a document is refused: {problem}"));
+            loop {
+                let applied = ask(&self.up, async |engine| {
+                    engine.documents().apply(document.clone(), "ann", false).await.map(drop)
+                });
+                match applied.await {
+                    Ok(()) => break,
+                    // The next one answers.
+                    Err(problem) if problem.code == ErrorCode::StoreUnavailable => sleep(Duration::from_secs(5)).await,
+                    Err(problem) => return self.truth.violated(format!("a document is refused: {problem}")),
+                }
             }
         }
     }
 
     /// Repeats the request until there is a workflow. If the coordinator crashed during the request, the person asks
     /// again.
-    async fn provision(&self) {
+    async fn provision(&self, machine: &str) {
         for _ in 0..50 {
             let conflict =
-                self.store.machine("m1").await.unwrap().and_then(|m| m.status.clone()).is_some_and(|status| {
+                self.store.machine(machine).await.unwrap().and_then(|m| m.status.clone()).is_some_and(|status| {
                     let held =
                         |c: &landfall_api::Condition| c.kind == "ReceiptConflict" && c.reason == "UnknownReceipt";
                     status.conditions.iter().any(held)
                 });
             let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: conflict };
-            let provisioned = ask(self.engine.clone(), async |engine| {
-                engine.requests().provision("m1", "os", BTreeMap::new(), authority.clone(), None).await.map(drop)
+            let provisioned = ask(&self.up, async |engine| {
+                engine.requests().provision(machine, "os", BTreeMap::new(), authority.clone(), None).await.map(drop)
             });
             match provisioned.await {
                 Ok(()) => return,
@@ -170,10 +210,20 @@ impl World {
         self.truth.violated("cannot request a workflow");
     }
 
-    /// Waits until every workflow has ended, for a bounded time after the last fault.
-    async fn all_ended(&self, faults: Instant) {
+    async fn cancel(&self, machine: &str, after: u64) {
+        sleep(Duration::from_secs(after)).await;
+        for run in open(&self.store, Some(machine)).await {
+            let (name, authority) =
+                (&run.metadata.name, Authority { person: "ann".into(), at: Timestamp::now(), force: false });
+            // It may have ended meanwhile.
+            drop(ask(&self.up, async |engine| engine.requests().cancel(name, authority.clone()).await.map(drop)).await);
+        }
+    }
+
+    /// Waits until every workflow of the machine, or of all, has ended, for a bounded time after the last fault.
+    async fn all_ended(&self, machine: Option<&str>, faults: Instant) {
         loop {
-            let open = open(&self.store).await;
+            let open = open(&self.store, machine).await;
             if open.is_empty() {
                 return;
             }
@@ -195,7 +245,11 @@ impl World {
             let (uid, phase) = (run.metadata.uid.unwrap(), run.status.as_ref().unwrap().phase);
             phases.push(phase);
             let logged = self.store.events().list(uid, 0, usize::MAX).await.unwrap();
+            let events = logged.len();
             let logged: HashMap<_, _> = logged.into_iter().map(|event| identified(&event.record)).collect();
+            if logged.len() != events {
+                self.truth.violated(format!("{events} events are in the log, {} of them different ones", logged.len()));
+            }
             let installed = self.disks.iter().any(|disk| disk.lock().unwrap().installs.contains_key(&uid));
             self.truth.ended(uid, phase, &logged, installed);
         }
@@ -206,36 +260,24 @@ impl World {
             crashes: known.crashes,
             takeovers: known.takeovers,
             taken_back: known.taken_back,
+            leads: known.leads,
+            moves: known.moves,
             commits: known.commits,
         })
     }
 }
 
-async fn open(store: &Store) -> Vec<Shared<Workflow>> {
+async fn open(store: &Store, machine: Option<&str>) -> Vec<Shared<Workflow>> {
     let mut runs = store.workflows().await.unwrap();
+    runs.retain(|run| machine.is_none_or(|machine| run.spec.machine == machine));
     runs.retain(|run| run.status.as_ref().is_some_and(|status| !status.phase.is_terminal()));
     runs
 }
 
-async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
-    sleep(Duration::from_secs(after)).await;
-    for run in open(&store).await {
-        let name = &run.metadata.name;
-        let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: false };
-        // It may have ended meanwhile.
-        drop(
-            ask(engine.clone(), async |engine| engine.requests().cancel(name, authority.clone()).await.map(drop)).await,
-        );
-    }
-}
-
-/// A person's request to the coordinator that is up, repeated if it crashed during the request.
-async fn ask(
-    engine: Flag<Option<Engine>>, request: impl AsyncFn(Engine) -> Result<(), Problem>,
-) -> Result<(), Problem> {
+/// A person's request to a coordinator that is up, repeated if it crashed during the request.
+async fn ask(up: &Up, request: impl AsyncFn(Engine) -> Result<(), Problem>) -> Result<(), Problem> {
     loop {
-        let Some(up) = engine.until(Option::is_some).await else { continue };
-        if let Ok(answer) = timeout(Duration::from_secs(20), request(up)).await {
+        if let Ok(answer) = timeout(Duration::from_secs(20), request(up.wait().await)).await {
             return answer;
         }
     }
