@@ -48,9 +48,11 @@ pub(crate) fn connect(step: &mut Step<'_>, still_running: bool) {
 
 /// The answer to [`Effect::AskTurn`].
 pub(crate) fn turn(step: &mut Step<'_>, begins: bool) {
+    // It may have gone on to another coordinator meanwhile.
+    let is_here = step.state.session.as_ref().is_some_and(|session| session.connected && !session.is_elsewhere);
     if !begins {
         step.idles(false);
-    } else if step.phase(Which::Newest) == Some(WorkflowPhase::Pending) {
+    } else if is_here && step.phase(Which::Newest) == Some(WorkflowPhase::Pending) {
         agent_connected(step, false);
     }
 }

@@ -25,6 +25,7 @@ pub fn step(limits: &Limits, state: MachineState, input: Input, now: Now) -> (Ma
 }
 
 fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
+    let is_elsewhere = elsewhere::other(&step.state.machine, step.state.coordinator.as_deref()).is_some();
     match input {
         Input::Hello { hello, address, known } => hello::hello(step, &hello, &address, &known),
         Input::Disks { epoch, report, known } => disks::reported(step, epoch, &report, &known),
@@ -67,6 +68,8 @@ fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
             connect::launched(step);
             Ok(())
         }
+        // Another coordinator has taken the session since this one looked: time passes for the machine there, by its clock.
+        Input::Tick | Input::ClockSet(_) | Input::Started if is_elsewhere => Ok(()),
         Input::Tick => {
             tick::tick(step);
             Ok(())

@@ -46,6 +46,7 @@ impl Others {
         // A machine whose lock is held keeps the index behind for none.
         let both = async {
             tokio::select! {
+                biased;
                 () = self.take_in_until_closed(&concerned) => {}
                 () = self.heed_all(&concerned) => {}
             }

@@ -159,6 +159,7 @@ impl AgentService for AgentApi {
                 Some(Ok(Some(item))) => item,
                 Some(_) => break,
                 None => tokio::select! {
+                    biased;
                     item = timeout(TELEMETRY_IDLE, items.message()) => match item {
                         Ok(Ok(Some(item))) => item,
                         _ => break,

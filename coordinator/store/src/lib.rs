@@ -45,5 +45,5 @@ pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_databa
 pub use store::Store;
 pub use traits::{
     Alone, CONFIRMED_WITHIN, ChangeSet, DocumentStore, Ended, EventLog, Hold, LoggedEvent, LoggedRun, Page,
-    SecretStore, Seen, Sizes, Unreadable, Upkeep,
+    SecretStore, Seen, Sizes, Unconfirmed, Unreadable, Upkeep,
 };

@@ -1,7 +1,6 @@
 //! The traits a back end implements: documents, events, secrets, and the upkeep that only a store on a disk has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, time::Duration};
 
 use async_trait::async_trait;
@@ -142,25 +141,28 @@ pub enum Alone {
 }
 
 /// No other coordinator does the same until this is dropped.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Hold {
     /// What others stored up to this revision counts; absent where there are no others.
     pub seen: Option<u64>,
     pub(crate) release: Option<oneshot::Sender<()>>,
-    /// Whether it is lost: others may do the same.
-    pub(crate) is_lost: Arc<AtomicBool>,
+    /// For how long nothing has confirmed it.
+    pub(crate) unconfirmed: Option<Unconfirmed>,
 }
 
+/// For how long nothing has confirmed something.
+pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 impl Hold {
-    /// One that sends a word to `release` when it is dropped, and is lost when `is_lost` says so.
+    /// One that sends a word to `release` when it is dropped, and is confirmed by `unconfirmed`.
     #[cfg(feature = "testing")]
-    pub const fn of(seen: u64, release: oneshot::Sender<()>, is_lost: Arc<AtomicBool>) -> Self {
-        Self { seen: Some(seen), release: Some(release), is_lost }
+    pub fn of(seen: u64, release: oneshot::Sender<()>, unconfirmed: Unconfirmed) -> Self {
+        Self { seen: Some(seen), release: Some(release), unconfirmed: Some(unconfirmed) }
     }
 
-    /// Whether no other coordinator does the same.
+    /// Whether no other coordinator can do the same: the server ends it no earlier than [`CONFIRMED_WITHIN`] after it was confirmed.
     pub fn holds(&self) -> bool {
-        !self.is_lost.load(Ordering::Acquire)
+        self.unconfirmed.as_ref().is_none_or(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use landfall_api::{ErrorCode, Machine, Problem};
-use landfall_store::{Alone, CONFIRMED_WITHIN, Hold, Store};
+use landfall_store::{Alone, CONFIRMED_WITHIN, Hold, Store, Unconfirmed};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout};
 
@@ -15,9 +15,6 @@ use super::clock::Clock;
 const SHARES: Duration = Duration::from_millis(500);
 /// A machine's lock is held so long at most for it.
 const WITHIN: Duration = Duration::from_secs(5);
-
-/// For how long nothing has confirmed something.
-pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// This coordinator among others; one that has its store alone is the only one.
 pub struct Beside {
@@ -101,11 +98,6 @@ impl Beside {
         if self.own.is_none() {
             return Ok(Arc::default());
         }
-        let late = || {
-            let what = "another coordinator does the same for too long, or what it stored was not taken in";
-            Problem::new(ErrorCode::StoreUnavailable, what)
-                .hint("repeat the request in a moment; if that does not help, restart this coordinator")
-        };
         timeout(WITHIN, self.alone_in_turn(what)).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -120,7 +112,16 @@ impl Beside {
         let Some(seen) = hold.seen else { return Ok(hold) };
         // Its sender is this one's.
         drop(self.followed.subscribe().wait_for(|followed| *followed >= seen).await);
+        if !hold.holds() {
+            return Err(late());
+        }
         *held = (Arc::downgrade(&hold), now);
         Ok(hold)
     }
+}
+
+fn late() -> Problem {
+    let what = "another coordinator does the same for too long, or what it stored was not taken in";
+    Problem::new(ErrorCode::StoreUnavailable, what)
+        .hint("repeat the request in a moment; if that does not help, restart this coordinator")
 }

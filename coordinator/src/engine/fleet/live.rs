@@ -1,6 +1,6 @@
 //! What is known of a machine beyond its documents: its session, and the way to its agent. One lock a machine.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use landfall_api::Machine;
@@ -14,9 +14,10 @@ use uuid::Uuid;
 /// comes back.
 const TO_AGENT: usize = 64;
 
-/// Every machine's lock, by uid. Bounded by the machines there are, and those that were asked for in the last minute.
+/// Every machine's lock, by uid, in an order that a simulation can repeat. Bounded by the machines there are, and those that were asked
+/// for in the last minute.
 #[derive(Default)]
-pub(in crate::engine) struct Machines(Mutex<HashMap<Uuid, Arc<AsyncMutex<Live>>>>);
+pub(in crate::engine) struct Machines(Mutex<BTreeMap<Uuid, Arc<AsyncMutex<Live>>>>);
 
 impl Machines {
     /// Waits for the machine's lock: at most as long as others' writes to the store take.

@@ -20,7 +20,7 @@ use landfall_store::{CONFIRMED_WITHIN, Store, StoreError, audit::Note};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use beside::{Beside, Unconfirmed};
+pub use beside::Beside;
 pub use clock::{Clock, Timepiece};
 pub use settings::Settings;
 

@@ -253,7 +253,9 @@ impl Upkeep {
         // Machines not heard since the start are unknown, for as long as an earlier lease may last.
         let known = now.steady > Steady::START.plus(limits.lease);
         let named: HashSet<_> = active.iter().map(|(_, machine)| machine.as_str()).collect();
-        self.unheard().retain(|machine| named.contains(machine));
+        // Time without news is not silence.
+        let hears = self.fleet.may_promise();
+        self.unheard().retain(|machine| hears && named.contains(machine));
         let active = active.into_iter().map(|(name, machine)| {
             let rests = known && !acting.contains(&machine);
             let heard = heard.get(&machine).copied();
@@ -313,6 +315,9 @@ impl Upkeep {
             let (limits, now) = (self.fleet.limits(), self.fleet.moment().steady);
             if found.is_some_and(|found| self.unheard().rests(&found, &limits, now)) {
                 self.fleet.index().admission.rest(&name);
+            } else {
+                // Its agent may be there again.
+                self.fleet.index().admission.note(workflow);
             }
             return Ok(());
         }

@@ -1,7 +1,6 @@
 //! What one of several coordinators does at a time: under a lock of the database, after this one has taken in what the others stored.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -11,6 +10,7 @@ use tokio_postgres::Client;
 use super::connect::within;
 use super::error::PostgresError;
 use super::reader::Reader;
+use super::tenure::{Tenure, since_boot};
 use crate::traits::{Alone, Hold};
 
 /// PostgreSQL's locks have numbers and no names; these have no meaning.
@@ -37,8 +37,9 @@ pub(super) async fn take(reader: &Reader, what: Alone) -> Result<Hold, PostgresE
     };
     within(taken).await?;
     let (release, mut released) = oneshot::channel();
-    let (reader, is_lost) = (reader.clone(), Arc::<AtomicBool>::default());
-    let lost = is_lost.clone();
+    // What took the lock may have waited for it; the first question follows at once.
+    let (reader, tenure) = (reader.clone(), Arc::new(Tenure::new(since_boot())));
+    let confirmed = tenure.clone();
     tokio::spawn(async move {
         let mut alive = interval(ALIVE);
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -46,17 +47,21 @@ pub(super) async fn take(reader: &Reader, what: Alone) -> Result<Hold, PostgresE
             tokio::select! {
                 // Dropped, too, is released.
                 _ = &mut released => break,
-                _ = alive.tick() => if within(said(&client, "SELECT")).await.is_err() {
-                    lost.store(true, Ordering::Release);
-                    return;
-                },
+                _ = alive.tick() => {
+                    let asked = since_boot();
+                    if within(said(&client, "SELECT")).await.is_err() {
+                        confirmed.end();
+                        return;
+                    }
+                    confirmed.confirmed(asked);
+                }
             }
         }
         if within(said(&client, "COMMIT")).await.is_ok() {
             reader.give_back(client);
         }
     });
-    Ok(Hold { seen: None, release: Some(release), is_lost })
+    Ok(Hold { seen: None, release: Some(release), unconfirmed: Some(Arc::new(move || tenure.unconfirmed())) })
 }
 
 async fn said(client: &Client, statement: &str) -> Result<(), PostgresError> {

@@ -21,31 +21,59 @@ const IN_TRANSACTION: Duration = Duration::from_secs(4);
 
 /// A coordinator's way to the database.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(crate) struct Link(Flag<Way>);
+
+/// How it is.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// What keeps the answers away: more than one fault at a time may.
+    cuts: u32,
     /// Since when nothing is answered.
-    cut: Flag<Option<Instant>>,
+    since: Option<Instant>,
+    /// The connections are new ones: what was asked on the older ones is answered no more.
+    connected: u64,
 }
 
 impl Link {
     pub(crate) fn new() -> Self {
-        Self { cut: Flag::new(None) }
+        Self(Flag::new(Way::default()))
+    }
+    fn change(&self, change: impl FnOnce(&mut Way)) {
+        let mut way = self.0.get();
+        change(&mut way);
+        self.0.set(way);
     }
     pub(crate) fn cut_since(&self) -> Option<Instant> {
-        self.cut.get()
+        self.0.get().since
     }
     /// It answered last at `since`.
     pub(crate) fn cut(&self, since: Instant) {
-        self.cut.set(Some(since));
+        self.change(|way| {
+            way.cuts += 1;
+            way.since.get_or_insert(since);
+        });
     }
     pub(crate) fn mend(&self) {
-        self.cut.set(None);
+        self.change(|way| {
+            way.cuts = way.cuts.saturating_sub(1);
+            way.since.take_if(|_| way.cuts == 0);
+        });
     }
     pub(crate) async fn mended(&self) {
-        self.cut.until(Option::is_none).await;
+        self.0.until(|way| way.since.is_none()).await;
+    }
+    /// The server has ended the connections. The coordinator hears of that when it reaches the server, or its host.
+    fn broken(&self) {
+        self.change(|way| way.connected += 1);
+    }
+    /// Waits until what is asked now is answered no more, as far as the coordinator can know.
+    pub(crate) async fn lost(&self, is_down: &Flag<bool>) {
+        let connected = self.0.get().connected;
+        self.0.until(|way| way.connected != connected && (way.since.is_none() || is_down.get())).await;
     }
     async fn is_cut_for(&self, long: Duration) {
         loop {
-            let since = self.cut.until(Option::is_some).await.unwrap_or_else(Instant::now);
+            let since = self.0.until(|way| way.since.is_some()).await.since.unwrap_or_else(Instant::now);
             tokio::select! {
                 biased;
                 () = self.mended() => {}
@@ -76,6 +104,8 @@ pub(crate) struct Database {
     rows: Arc<MemoryStore>,
     sessions: Arc<Mutex<Sessions>>,
     alone: [Arc<AsyncMutex<()>>; 2],
+    /// Whether the server has crashed, and is not back.
+    down: Flag<bool>,
     /// Up to which revision it has been written.
     written: Flag<u64>,
 }
@@ -84,6 +114,8 @@ pub(crate) struct Database {
 struct Sessions {
     /// By the number of the life that has it.
     of: BTreeMap<u64, Session>,
+    /// Every life that ever had one, and goes on.
+    lives: BTreeMap<u64, Seat>,
     leads: Option<u64>,
 }
 
@@ -94,7 +126,13 @@ struct Session {
 
 impl Sessions {
     fn end_silent(&mut self) {
-        self.of.retain(|_, session| session.silent.is_none_or(|since| since.elapsed() <= SILENT));
+        self.of.retain(|_, session| {
+            let stays = session.silent.is_none_or(|since| since.elapsed() <= SILENT);
+            if !stays {
+                session.seat.link.broken();
+            }
+            stays
+        });
         if self.leads.is_some_and(|leads| !self.of.contains_key(&leads)) {
             self.leads = None;
         }
@@ -104,7 +142,7 @@ impl Sessions {
 impl Database {
     pub(crate) fn new() -> Self {
         let (rows, sessions, alone) = Default::default();
-        Self { rows, sessions, alone, written: Flag::new(0) }
+        Self { rows, sessions, alone, down: Flag::new(false), written: Flag::new(0) }
     }
 
     /// What it holds.
@@ -135,10 +173,12 @@ impl Database {
         let mut sessions = self.sessions();
         sessions.end_silent();
         let is_free = !sessions.of.iter().any(|(of, session)| *of != seat.life && session.seat.url == seat.url);
-        if is_free && !seat.over.get() {
+        let comes = is_free && !seat.over.get() && !self.down.get();
+        if comes {
+            sessions.lives.insert(seat.life, seat.clone());
             sessions.of.insert(seat.life, Session { seat: seat.clone(), silent: None });
         }
-        is_free
+        comes
     }
 
     /// Nothing comes from that session any more.
@@ -152,15 +192,45 @@ impl Database {
     pub(crate) fn gone(&self, life: u64) {
         let mut sessions = self.sessions();
         sessions.of.remove(&life);
+        sessions.lives.remove(&life);
         sessions.end_silent();
     }
 
-    /// The server crashes: every session is gone. Answers who had one.
-    pub(crate) fn crash(&self) -> Vec<Seat> {
-        let sessions = std::mem::take(&mut *self.sessions());
-        let seats: Vec<_> = sessions.of.into_values().map(|session| session.seat).collect();
-        seats.iter().for_each(|seat| seat.link.cut(Instant::now()));
-        seats
+    /// The server crashes: every session is gone. `None` if it has crashed already; else what brings it back.
+    pub(crate) fn crash(&self) -> Option<impl FnOnce() + Send + use<>> {
+        if self.down.get() {
+            return None;
+        }
+        self.down.set(true);
+        let seats: Vec<_> = {
+            let mut sessions = self.sessions();
+            (sessions.of, sessions.leads) = (BTreeMap::new(), None);
+            sessions.lives.values().cloned().collect()
+        };
+        for seat in &seats {
+            seat.link.cut(Instant::now());
+            seat.link.broken();
+        }
+        let database = self.clone();
+        Some(move || {
+            database.down.set(false);
+            for seat in &seats {
+                database.back(seat);
+            }
+        })
+    }
+
+    /// What kept the coordinator from the database is over.
+    pub(crate) fn back(&self, seat: &Seat) {
+        seat.link.mend();
+        if seat.link.cut_since().is_none() {
+            self.come(seat);
+        }
+    }
+
+    /// Whether the server is there.
+    pub(crate) const fn down(&self) -> &Flag<bool> {
+        &self.down
     }
 
     /// Leads from now on, unless another one does.
@@ -192,18 +262,27 @@ impl Database {
     pub(crate) async fn hold(&self, what: Alone, link: &Link, over: Flag<bool>) -> Hold {
         let guard = self.alone[what as usize].clone().lock_owned().await;
         let (release, released) = oneshot::channel();
-        let (is_lost, link) = (Arc::<AtomicBool>::default(), link.clone());
-        let seen = revision(&self.rows);
+        let (link, down, seen) = (link.clone(), self.down.clone(), revision(&self.rows));
+        let (is_lost, asks) = (Arc::<AtomicBool>::default(), link.clone());
         let lost = is_lost.clone();
         tokio::spawn(async move {
             tokio::select! {
                 biased;
                 _ = released => {}
-                () = link.is_cut_for(IN_TRANSACTION) => lost.store(true, Ordering::Release),
+                () = link.is_cut_for(IN_TRANSACTION) => {
+                    drop(guard);
+                    // It finds that out when it asks the next time.
+                    link.mended().await;
+                    lost.store(true, Ordering::Release);
+                }
+                () = link.lost(&down) => lost.store(true, Ordering::Release),
                 _ = over.until(|over| *over) => sleep(IN_TRANSACTION).await,
             }
-            drop(guard);
         });
-        Hold::of(seen, release, is_lost)
+        let unconfirmed = move || match asks.cut_since() {
+            _ if is_lost.load(Ordering::Acquire) => Duration::MAX,
+            since => since.map_or(Duration::ZERO, |since| since.elapsed()),
+        };
+        Hold::of(seen, release, Arc::new(unconfirmed))
     }
 }

@@ -44,7 +44,7 @@ impl Runner {
     ) -> Self {
         let work = Work { run: Arc::new(run), lease, session, disk, truth, computer, reported: Arc::default() };
         let (stop, stopped) = watch::channel(None);
-        work.truth.works(work.run.workflow_uid, Some(work.lease.clone()));
+        work.truth.works(work.run.workflow_uid, computer, Some(work.lease.clone()));
         let running = Box::pin(work.clone().all(stopped, chance));
         Self { work, stop, running: Some(running) }
     }
@@ -68,7 +68,7 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.work.truth.works(self.workflow(), None);
+        self.work.truth.works(self.workflow(), self.work.computer, None);
     }
 }
 
@@ -147,6 +147,9 @@ impl Work {
             }
             Err((problem, retryable, stopped)) => {
                 self.tell(reference, EventBody::Failed { problem, retryable }).await?;
+                if chance.percent(50) {
+                    self.flush(Duration::from_secs(5)).await;
+                }
                 Ok(Err((retryable, stopped)))
             }
         }
@@ -261,6 +264,9 @@ impl Work {
                     known.acked.entry(action).or_default().insert(seq, what);
                 }
             });
+        } else {
+            // Before what was reported meanwhile.
+            self.reported.lock().unwrap().splice(0..0, reported);
         }
     }
 }

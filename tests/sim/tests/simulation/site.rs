@@ -9,6 +9,7 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
 use landfall_api::{ErrorCode, Problem};
 use landfall_coordinator::config::Config;
 use landfall_coordinator::engine::{Clock, Engine, Settings, SourceChecker};
@@ -44,6 +45,8 @@ pub(crate) struct Site {
     /// Its place among several, and its URL.
     pub(crate) own: Option<(u64, Arc<str>)>,
     pub(crate) parallel_installs: usize,
+    /// When its world began.
+    pub(crate) begun: (Timestamp, Instant),
 }
 
 /// One authority for every simulated site: creating one takes longer than a whole simulation, and nothing depends on
@@ -102,7 +105,7 @@ impl Site {
 
     /// Lives and crashes until the runtime ends; sometimes it is cut off from its store, and the next one takes its place while it goes on.
     pub(crate) async fn run(mut self) {
-        let wall = WallClock::new();
+        let wall = WallClock::new(self.begun);
         let mut cut_off = JoinSet::new();
         for number in self.own.as_ref().map_or(0, |(place, _)| place * 1_000_000) + 1.. {
             let calm = self.calm.get();

@@ -144,8 +144,21 @@ impl View {
             self.catch_up();
             done
         };
-        let silent = || StoreError::Postgres(Arc::new(PostgresError::Silent(ANSWER)));
-        timeout(ANSWER, in_time).await.unwrap_or_else(|_| Err(silent()))
+        let lost = |after| StoreError::Postgres(Arc::new(PostgresError::Silent(after)));
+        if self.database.down().get() {
+            return Err(lost(Duration::ZERO));
+        }
+        // A connection may break at any time, before what was asked or after it.
+        let breaks = self.own.is_some() && self.fuse.draw(|chance| chance.below(400) == 0);
+        if breaks && self.fuse.draw(|chance| chance.percent(50)) {
+            return Err(lost(Duration::ZERO));
+        }
+        let answer = tokio::select! {
+            biased;
+            () = self.link.lost(self.database.down()) => return Err(lost(Duration::ZERO)),
+            answer = timeout(ANSWER, in_time) => answer.unwrap_or_else(|_| Err(lost(ANSWER))),
+        };
+        if breaks { Err(lost(Duration::ZERO)) } else { answer }
     }
 
     /// The coordinator has crashed: what was to be written later never was.
@@ -161,8 +174,13 @@ impl View {
         }
     }
 
-    async fn change(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+    async fn change(&self, mut set: ChangeSet) -> Result<Vec<Document>, StoreError> {
         let (later, new, mut before) = (set.is_later, set.new.len(), Vec::new());
+        for document in &mut set.new {
+            // By the seed: what goes by their order is the same each time.
+            let uid = self.fuse.draw(|chance| Uuid::from_u64_pair(chance.next(), chance.next()));
+            document.metadata_mut().uid.get_or_insert(uid);
+        }
         for document in &set.changed {
             before.push(self.inner.documents().get(document.kind(), &document.metadata().name).await?);
         }

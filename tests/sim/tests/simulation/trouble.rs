@@ -21,8 +21,9 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
-    pub(crate) fn new() -> Self {
-        Self { begun: (Timestamp::now(), Instant::now()), ahead: Arc::default() }
+    /// All clocks of a world begin with the same second.
+    pub(crate) fn new(begun: (Timestamp, Instant)) -> Self {
+        Self { begun, ahead: Arc::default() }
     }
 
     fn set(&self, ahead: SignedDuration) {
@@ -37,7 +38,6 @@ impl Timepiece for WallClock {
 }
 
 /// One life of a coordinator, as its troubles see it.
-#[derive(Clone)]
 pub(crate) struct Troubled {
     pub(crate) seat: Seat,
     pub(crate) database: Database,
@@ -61,7 +61,7 @@ impl Troubled {
                     self.saw("is cut off from the database");
                     self.lose(late);
                     pass(long).await;
-                    self.back(&self.seat);
+                    self.back();
                 }
                 1 => {
                     self.saw("is cut off from the computers");
@@ -77,7 +77,7 @@ impl Troubled {
                     self.apart.set(false);
                     // What the computers sent meanwhile is there at once, what the database has to say comes later.
                     sleep(Duration::from_millis(chance.below(500))).await;
-                    self.back(&self.seat);
+                    self.back();
                 }
                 3 => {
                     // Two that differ by an hour look as if the store had been away for so long: what was asked waits for a person.
@@ -86,14 +86,15 @@ impl Troubled {
                     wall.set(SignedDuration::from_secs(by));
                 }
                 _ => {
-                    self.saw("sees the database crash");
-                    let seats = self.database.crash();
+                    let Some(comes_back) = self.database.crash() else { continue };
+                    self.truth.saw("the database crashes");
                     self.truth.with(|known| known.crashes += 1);
                     // Also when this coordinator does not live to see it.
-                    let (all, long) = (self.clone(), long.min(Duration::from_secs(10)));
+                    let (truth, long) = (self.truth.clone(), long.min(Duration::from_secs(20)));
                     tokio::spawn(async move {
                         sleep(long).await;
-                        seats.iter().for_each(|seat| all.back(seat));
+                        truth.saw("the database is back");
+                        comes_back();
                     });
                 }
             }
@@ -107,10 +108,9 @@ impl Troubled {
     }
 
     /// It reaches the database again.
-    fn back(&self, seat: &Seat) {
-        self.truth.saw(format!("coordinator {} is back", seat.life));
-        self.database.come(seat);
-        seat.link.mend();
+    fn back(&self) {
+        self.saw("is back");
+        self.database.back(&self.seat);
     }
 
     fn saw(&self, what: &str) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use landfall_api::message::{ActionRef, EventBody};
 use landfall_api::{Machine, Workflow, WorkflowPhase, WorkflowStatus};
@@ -10,6 +11,8 @@ use landfall_session::LeaseWatch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// Where an agent is to begin, it hears of that sooner than this. A coordinator counts it for a lease.
+const SOON: Duration = Duration::from_secs(30);
 /// A workflow that waits has less news than this.
 const STEADY: u32 = 100;
 
@@ -42,8 +45,10 @@ pub(crate) struct Known {
     started: BTreeSet<Uuid>,
     /// How often each was written before.
     waiting: BTreeMap<Uuid, u32>,
-    /// The leases of the workflows that agents work on.
-    leases: BTreeMap<Uuid, LeaseWatch>,
+    /// Those that have begun, and of which no agent has heard yet.
+    beginning: BTreeMap<Uuid, Instant>,
+    /// The leases by which computers work on workflows.
+    leases: BTreeMap<(Uuid, u64), LeaseWatch>,
     /// On how many of them agents may work.
     pub(crate) limit: usize,
 }
@@ -65,6 +70,7 @@ impl Truth {
             commits: 0,
             started: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            beginning: BTreeMap::new(),
             leases: BTreeMap::new(),
             limit: usize::MAX,
         })))
@@ -93,10 +99,13 @@ impl Truth {
     }
 
     /// An agent works on a workflow, or works no more.
-    pub(crate) fn works(&self, workflow: Uuid, lease: Option<LeaseWatch>) {
-        self.with(|known| match lease {
-            Some(lease) => drop(known.leases.insert(workflow, lease)),
-            None => drop(known.leases.remove(&workflow)),
+    pub(crate) fn works(&self, workflow: Uuid, computer: u64, lease: Option<LeaseWatch>) {
+        self.with(|known| {
+            known.beginning.remove(&workflow);
+            match lease {
+                Some(lease) => drop(known.leases.insert((workflow, computer), lease)),
+                None => drop(known.leases.remove(&(workflow, computer))),
+            }
         });
     }
 
@@ -129,29 +138,45 @@ impl Truth {
     /// A workflow was replaced. `by`: the URL of the coordinator that did, where there are several; `machine` is as it is stored then.
     pub(crate) fn workflow_changed(&self, by: Option<&str>, machine: &Machine, old: &Workflow, new: &Workflow) {
         let (uid, name) = (new.metadata.uid.unwrap(), &new.spec.machine);
-        let (Some(old), Some(new)) = (&old.status, &new.status) else { return };
+        let Some(old) = &old.status else { return };
+        let Some(new) = &new.status else { return self.violated(format!("a workflow of {name} lost its status")) };
         self.with(|known| {
-            if old.phase.is_terminal() && (old.phase, old.ended_at) != (new.phase, new.ended_at) {
+            let end = |status: &WorkflowStatus| {
+                (status.phase, status.ended_at, status.actions.clone(), status.problem.clone())
+            };
+            if old.phase.is_terminal() && end(old) != end(new) {
                 known.violated(format!("a terminal state changed from {:?} to {:?}", old.phase, new.phase));
             }
             let actions =
                 |status: &WorkflowStatus| status.actions.iter().map(|a| (a.state, a.attempt)).collect::<Vec<_>>();
             let (before, after) = (actions(old), actions(new));
-            let attempts = |actions: &[(_, u32)]| actions.iter().map(|(_, attempt)| *attempt).sum::<u32>();
-            if let Some(by) = by.filter(|by| Some(*by) != owner(machine) && attempts(&before) != attempts(&after)) {
+            // A person, or the installed system, may come to any coordinator.
+            let asked = matches!(new.phase, WorkflowPhase::Cancelled | WorkflowPhase::Succeeded);
+            if let Some(by) = by.filter(|by| Some(*by) != owner(machine) && before != after && !asked) {
                 known.violated(format!("{by} wrote what the agent of {name} did, at {:?}", owner(machine)));
             }
             if by.is_some() && old.phase == WorkflowPhase::Pending && new.phase == WorkflowPhase::Running {
                 if !known.started.insert(uid) {
                     known.violated(format!("a workflow of {name} began twice"));
                 }
-                let others = known.leases.iter().filter(|(of, lease)| **of != uid && lease.is_valid()).count();
-                if others >= known.limit {
-                    known.violated(format!("a workflow began beside {others}, {} may be under way", known.limit));
+                let works = known.leases.iter().filter(|(_, lease)| lease.is_valid()).map(|((of, _), _)| *of);
+                let begins = known.beginning.iter().filter(|(_, at)| at.elapsed() < SOON).map(|(of, _)| *of);
+                let others: BTreeSet<_> = works.chain(begins).filter(|of| *of != uid).collect();
+                if others.len() >= known.limit {
+                    known.violated(format!(
+                        "a workflow began beside {}, {} may be under way",
+                        others.len(),
+                        known.limit
+                    ));
                 }
+                known.beginning.insert(uid, Instant::now());
+            }
+            if by.is_some() && old.phase == WorkflowPhase::Running && new.phase == WorkflowPhase::Pending {
+                known.violated(format!("a workflow of {name} is as if it had not begun"));
             }
             if new.phase != WorkflowPhase::Running {
-                known.leases.remove(&uid);
+                known.leases.retain(|(of, _), _| *of != uid);
+                known.beginning.remove(&uid);
             }
             if [old.phase, new.phase] == [WorkflowPhase::Pending; 2] {
                 let written = known.waiting.entry(uid).or_default();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::join_all;
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use landfall_api::message::{ActionRef, EventRecord};
 use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase};
 use landfall_coordinator::engine::Engine;
@@ -89,8 +89,9 @@ impl World {
                 up: up.clone(),
                 own: None,
                 parallel_installs: 4,
+                begun: (Timestamp::now().round(Unit::Second).unwrap(), Instant::now()),
             },
-            if coordinators == Coordinators::One { 1 } else { 2 },
+            if coordinators == Coordinators::One { 1 } else { 3 },
         );
         match coordinators {
             Coordinators::One => drop(people.spawn(site.run())),
@@ -131,8 +132,16 @@ impl World {
             calm.set(true);
         });
         self.describe().await;
-        let requests: Vec<_> = (1..=self.machines).map(|machine| (name(machine), self.chance.split())).collect();
-        join_all(requests.into_iter().map(|(machine, chance)| self.request(machine, chance, faults))).await;
+        let requests: Vec<_> = (1..=self.machines).map(|machine| (machine, self.chance.split())).collect();
+        let request = |(machine, chance)| {
+            let world = &self;
+            async move {
+                // Templates are rendered on threads of their own: which of two is done first, no seed decides.
+                sleep(Duration::from_millis(7 * machine)).await;
+                world.request(name(machine), chance, faults).await;
+            }
+        };
+        join_all(requests.into_iter().map(request)).await;
         tokio::time::sleep_until(faults).await;
         // A person has found the second computer.
         self.twin.abort_all();
@@ -245,11 +254,7 @@ impl World {
             let (uid, phase) = (run.metadata.uid.unwrap(), run.status.as_ref().unwrap().phase);
             phases.push(phase);
             let logged = self.store.events().list(uid, 0, usize::MAX).await.unwrap();
-            let events = logged.len();
             let logged: HashMap<_, _> = logged.into_iter().map(|event| identified(&event.record)).collect();
-            if logged.len() != events {
-                self.truth.violated(format!("{events} events are in the log, {} of them different ones", logged.len()));
-            }
             let installed = self.disks.iter().any(|disk| disk.lock().unwrap().installs.contains_key(&uid));
             self.truth.ended(uid, phase, &logged, installed);
         }
