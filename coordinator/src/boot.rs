@@ -64,8 +64,12 @@ impl BootPolicy for Coordinator {
         }
     }
 
-    fn is_active(&self) -> bool {
+    fn gives_addresses(&self) -> bool {
         self.engine.fleet().leads()
+    }
+
+    fn can_serve(&self) -> bool {
+        !self.engine.fleet().has_lost_store()
     }
 
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {

@@ -1,5 +1,5 @@
-//! What one of several coordinators with one database does alone: BMCs, pools, DHCP, the directory of manifests, and the machines of
-//! coordinators that are gone. A coordinator that has its store alone does it from the start.
+//! What one of several coordinators with one database does alone: BMCs, pools, addresses by DHCP, the directory of manifests, and the
+//! machines of coordinators that are gone. A coordinator that has its store alone does it from the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Duties {
     pub(crate) coordinator: Arc<Coordinator>,
-    pub(crate) dhcp: Dhcp,
+    /// Where one coordinator alone gives addresses.
+    pub(crate) dhcp: Option<Dhcp>,
     pub(crate) manifests: watch::Receiver<ManifestsConfig>,
 }
 
@@ -37,13 +38,11 @@ impl Duties {
     /// # Errors
     /// A port that cannot be had, or a service that failed.
     pub(crate) async fn perform(self, takes_over: bool, stop: CancellationToken) -> Result<()> {
-        let dhcp = self.dhcp.start(takes_over).await?;
-        self.perform_with(dhcp, stop).await
-    }
-
-    /// The same with DHCP services that listen already.
-    pub(crate) async fn perform_with(self, dhcp: landfall_boot::DhcpServices, stop: CancellationToken) -> Result<()> {
         let (mut all, engine) = (JoinSet::<Result<()>>::new(), self.coordinator.engine.clone());
+        if let Some(dhcp) = &self.dhcp {
+            let (dhcp, until) = (dhcp.start(takes_over).await?, stop.clone());
+            all.spawn(async move { Ok(dhcp.run(until).await?) });
+        }
         let (power, until) = (engine.clone(), stop.clone());
         all.spawn(async move {
             power.power().run(until).await;
@@ -54,8 +53,6 @@ impl Duties {
             engine.pools().run(until).await;
             Ok(())
         });
-        let until = stop.clone();
-        all.spawn(async move { Ok(dhcp.run(until).await?) });
         let until = stop.clone();
         all.spawn(async move {
             manifest_dir::run(self.coordinator, self.manifests, until).await;

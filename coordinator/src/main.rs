@@ -93,11 +93,15 @@ enum Command {
         #[arg(long)]
         to: Engine,
     },
-    /// Puts a backup into the data directory of a coordinator that does not run.
+    /// Puts a backup into the data directory of a coordinator that does not run; or marks a PostgreSQL database as put back.
     Restore {
         /// The backup.
-        #[arg(long)]
-        from: PathBuf,
+        #[arg(long, required_unless_present = "database")]
+        from: Option<PathBuf>,
+        /// The database of [store] url was put back by PostgreSQL's own tools, and no coordinator runs: withdraws its tokens, and holds
+        /// what was requested before.
+        #[arg(long, conflicts_with_all = ["from", "replace"])]
+        database: bool,
         /// If the data directory is not empty: renames it, keeps it, and puts the backup in its place.
         #[arg(long)]
         replace: bool,
@@ -182,14 +186,23 @@ fn main() -> Result<ExitCode> {
             };
             println!("{next}");
         }
-        Command::Restore { from, replace } => {
+        Command::Restore { from: None, .. } => {
+            let config = logged(&common)?;
+            let access = runtime()?.block_on(backup::mark_database(&config))?;
+            println!("the database counts as put back: what was requested before waits for landfall confirm");
+            for line in access.to_do(None) {
+                tracing::warn!("{}", line.trim_start());
+                println!("{line}");
+            }
+        }
+        Command::Restore { from: Some(from), replace, .. } => {
             let config = logged(&common)?;
             let restored = backup::restore(&config, &from, replace)?;
             println!("{} is restored to its state of {}", config.data_dir.display(), restored.manifest.time);
             if let Some(old) = restored.kept_aside {
                 println!("its previous content is in {}", old.display());
             }
-            for line in restored.access.to_do(restored.manifest.time) {
+            for line in restored.access.to_do(Some(restored.manifest.time)) {
                 tracing::warn!(restored = %config.data_dir.display(), "{}", line.trim_start());
                 println!("{line}");
             }

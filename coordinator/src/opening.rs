@@ -7,12 +7,14 @@ use std::{env, fs::DirBuilder, fs::File, time::Duration};
 
 use anyhow::{Context as _, Result};
 use landfall_coordinator::config::Config;
-use landfall_coordinator::notify;
+use landfall_coordinator::{backup, notify};
 use landfall_store::{PostgresError, PostgresOptions, Store};
 use nix::fcntl::Flock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
+/// Tells the process that follows this one that the database is an older one.
+const WENT_BACK: &str = "LANDFALL_STORE_WENT_BACK";
 /// Between two looks whether the database can be had: a coordinator of an older version, or `migrate-store`, has it alone, or one of the
 /// same URL is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -62,9 +64,9 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
     }
 }
 
-async fn beside_others(options: &PostgresOptions) -> Result<Store, PostgresError> {
+async fn beside_others(options: &PostgresOptions) -> Result<Store> {
     let mut is_known = false;
-    loop {
+    let store = loop {
         match Store::open_postgres(options.clone()).await {
             Err(PostgresError::InUse { by }) => {
                 if !is_known {
@@ -74,16 +76,33 @@ async fn beside_others(options: &PostgresOptions) -> Result<Store, PostgresError
                 notify::alive();
                 sleep(LOOK).await;
             }
-            opened_or_failed => return opened_or_failed,
+            opened_or_failed => break opened_or_failed?,
         }
+    };
+    if env::var_os(WENT_BACK).is_some() {
+        tracing::error!(
+            "the database went back to an older state: what was requested before waits for landfall confirm; tokens that were deleted \
+             and revocations that were made since are to be made again"
+        );
+        backup::hold_what_is_old(&store).await?;
     }
+    Ok(store)
 }
 
 /// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
 pub(crate) fn begin_again() -> anyhow::Error {
+    again(Command::new("/proc/self/exe").env_remove(WENT_BACK))
+}
+
+/// The same where the database is an older one than this process had.
+pub(crate) fn begin_again_with_older_store() -> anyhow::Error {
+    again(Command::new("/proc/self/exe").env(WENT_BACK, "1"))
+}
+
+fn again(program: &mut Command) -> anyhow::Error {
     notify::reloading();
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+    let error = program.arg0(name).args(arguments).exec();
     anyhow::Error::new(error).context("this program cannot be started again")
 }

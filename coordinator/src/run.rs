@@ -61,9 +61,12 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     };
     let local = LocalListener::bind(&config.api_socket()).await?;
     let (manifests, manifests_seen) = watch::channel(config.manifests.clone());
-    let duties = Duties { coordinator: coordinator.clone(), dhcp: boot.dhcp(), manifests: manifests_seen };
-    // Of a coordinator that has its store alone: a port that cannot be had is said before it is ready.
-    let dhcp = if shared.is_none() { Some(duties.dhcp.start(false).await?) } else { None };
+    // A port that cannot be had is said before it is ready, unless the one of several that leads has it.
+    let (dhcp, led) = match boot.dhcp() {
+        dhcp if shared.is_none() || dhcp.may_be_several() => (Some(dhcp.start(false).await?), None),
+        dhcp => (None, Some(dhcp)),
+    };
+    let duties = Duties { coordinator: coordinator.clone(), dhcp: led, manifests: manifests_seen };
     let mut live = Live { config: config.clone(), engine: engine.clone(), boot: boot.reload(), manifests, logs };
 
     let (stop, failed, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
@@ -93,9 +96,12 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     if let Some(every) = notify::watchdog() {
         tasks.spawn(keep_alive(every, engine.clone(), stop.clone()));
     }
-    let token = stop.clone();
-    match (shared, dhcp) {
-        (Some(options), _) => {
+    if let Some(dhcp) = dhcp {
+        let token = stop.clone();
+        tasks.spawn(ending("DHCP", failed.clone(), async move { Ok(dhcp.run(token).await?) }));
+    }
+    match shared {
+        Some(options) => {
             let (token, others) = (stop.clone(), engine.clone());
             let follows = async move {
                 others.others().follow(token).await;
@@ -105,12 +111,11 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
             let leads = lead::whenever(duties, options, stop.clone());
             tasks.spawn(ending("what one coordinator does alone", failed.clone(), leads));
         }
-        (None, Some(dhcp)) => {
+        None => {
             metrics().active.set(1);
-            let performed = duties.perform_with(dhcp, token);
-            tasks.spawn(ending("BMCs, pools, DHCP or the directory of manifests", failed.clone(), performed));
+            let performed = duties.perform(false, stop.clone());
+            tasks.spawn(ending("BMCs, pools or the directory of manifests", failed.clone(), performed));
         }
-        (None, None) => {}
     }
     let (token, sessions) = (stop.clone(), engine.clone());
     let doubts = async move {
@@ -134,7 +139,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
             _ = signals.hangup.recv() => live.reload(path),
             ended = coordinator.store.documents().ended() => match ended {
                 // At once: what it says to agents no longer holds.
-                Ended::WentBack => return Err(opening::begin_again()),
+                Ended::WentBack => return Err(opening::begin_again_with_older_store()),
                 Ended::Failed => break Err(anyhow::anyhow!("what writes the store has ended")),
             },
             () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),

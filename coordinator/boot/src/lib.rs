@@ -173,6 +173,11 @@ impl BootReload {
 }
 
 impl Dhcp {
+    /// Whether several coordinators may serve one network: only if they give no addresses. A machine takes the answer of one of them.
+    pub fn may_be_several(&self) -> bool {
+        self.config.dhcp.mode != DhcpMode::Full
+    }
+
     /// Binds its ports, where it is configured. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes
     /// 3 s; not if `takes_over`: another coordinator served this network until now, and may not know yet that it is no longer wanted.
     ///

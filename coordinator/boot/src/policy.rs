@@ -146,8 +146,13 @@ pub trait BootPolicy: Reservations + 'static {
     /// [`PolicyError`] when it cannot be known.
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError>;
 
-    /// Whether this coordinator is the one that answers, as far as it knows: another one may have taken its place.
-    fn is_active(&self) -> bool {
+    /// Whether this coordinator is the one that gives addresses, as far as it knows: another one may have taken its place.
+    fn gives_addresses(&self) -> bool {
+        true
+    }
+
+    /// Whether a machine may be led here: not if this coordinator has lost its store, and others may have it.
+    fn can_serve(&self) -> bool {
         true
     }
 

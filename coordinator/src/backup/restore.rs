@@ -1,16 +1,17 @@
-//! `landfall-coordinator restore`: a backup becomes a data directory, all at once.
+//! `landfall-coordinator restore`: a backup becomes a data directory, all at once; or a database that was put back is marked as such.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use landfall_api::Kind;
 
 use super::{BackupError, Manifest, io_error, read};
 use crate::{config::Config, engine::forget_last_beat, pki::Pki};
-use landfall_store::{REPLACED, RESTORING, Store, hold};
+use landfall_store::{REPLACED, RESTORING, Store, StoreError, hold};
 
 /// A data directory that was restored.
 #[derive(Debug)]
@@ -35,8 +36,9 @@ pub struct AccessAfter {
 }
 
 impl AccessAfter {
-    /// What a person has to do, a sentence a line. `taken`: when the backup was made.
-    pub fn to_do(&self, taken: Timestamp) -> Vec<String> {
+    /// What a person has to do, a sentence a line. `taken`: when the backup was made, where that is known.
+    pub fn to_do(&self, taken: Option<Timestamp>) -> Vec<String> {
+        let taken = taken.map_or_else(|| "it was made".to_owned(), |taken| taken.to_string());
         let mut lines = Vec::new();
         if !self.withdrawn_tokens.is_empty() {
             lines.push(format!(
@@ -110,6 +112,16 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
     Ok(Restored { manifest, kept_aside, access })
 }
 
+/// Marks the PostgreSQL database of `config`, which its own tools have put back, as an old state, as [`restore`] leaves one.
+///
+/// # Errors
+/// The database cannot be opened, has no tables, or a coordinator has it.
+pub async fn mark_database(config: &Config) -> anyhow::Result<AccessAfter> {
+    let options =
+        config.postgres()?.context("the configuration has no [store] url; restore a backup of SQLite with --from")?;
+    Ok(withdraw(&Store::open_unused_postgres(options).await?).await?)
+}
+
 /// Whether anything is there that could be lost.
 fn occupied(data_dir: &Path) -> Result<bool, BackupError> {
     match fs::read_dir(data_dir) {
@@ -142,28 +154,37 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
         return Err(BackupError::Unusable { path: from.to_owned(), why });
     }
     let store = Store::open(staging).map_err(|error| unusable(&error))?;
-    let access = withdraw(&store).map_err(|error| unusable(&error))?;
+    let access = withdraw_here(&store).map_err(|error| unusable(&error))?;
     drop(store);
     Pki::open(staging, config.advertise, config.limits.certificate_ttl.get()).map_err(|error| unusable(&error))?;
     Ok(access)
 }
 
-/// Nothing in it says any more that it is up to date, and no token of it opens anything. On a thread of its own, for the
-/// caller may be inside a runtime.
-fn withdraw(store: &Store) -> io::Result<AccessAfter> {
-    let withdrawn = async {
-        forget_last_beat(store).await.map_err(io::Error::other)?;
-        let mut access = AccessAfter::default();
-        for token in store.access().tokens().await.map_err(io::Error::other)? {
-            store.access().delete_token(&token.name).await.map_err(io::Error::other)?;
-            access.withdrawn_tokens.push(token.name);
-        }
-        access.revoked_operators = store.access().revoked_operators().await.map_err(io::Error::other)?;
-        let (machines, _) = store.documents().list(Kind::Machine).await.map_err(io::Error::other)?;
-        access.machines = machines.iter().map(|machine| machine.metadata().name.clone()).collect();
-        Ok(access)
-    };
-    let wait = || tokio::runtime::Builder::new_current_thread().build()?.block_on(withdrawn);
+/// What was requested before waits for a person when a coordinator begins with this store.
+///
+/// # Errors
+/// [`StoreError`] of the back end.
+pub async fn hold_what_is_old(store: &Store) -> Result<(), StoreError> {
+    forget_last_beat(store).await
+}
+
+/// Nothing in it says any more that it is up to date, and no token of it opens anything.
+async fn withdraw(store: &Store) -> io::Result<AccessAfter> {
+    hold_what_is_old(store).await.map_err(io::Error::other)?;
+    let mut access = AccessAfter::default();
+    for token in store.access().tokens().await.map_err(io::Error::other)? {
+        store.access().delete_token(&token.name).await.map_err(io::Error::other)?;
+        access.withdrawn_tokens.push(token.name);
+    }
+    access.revoked_operators = store.access().revoked_operators().await.map_err(io::Error::other)?;
+    let (machines, _) = store.documents().list(Kind::Machine).await.map_err(io::Error::other)?;
+    access.machines = machines.iter().map(|machine| machine.metadata().name.clone()).collect();
+    Ok(access)
+}
+
+/// The same on a thread of its own, for the caller may be inside a runtime.
+fn withdraw_here(store: &Store) -> io::Result<AccessAfter> {
+    let wait = || tokio::runtime::Builder::new_current_thread().build()?.block_on(withdraw(store));
     let ended = std::thread::scope(|scope| scope.spawn(wait).join());
     ended.unwrap_or_else(|_| Err(io::Error::other("the thread that was to do it panicked")))
 }

@@ -42,13 +42,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use landfall_api::{ErrorCode, Problem};
 use landfall_machine::Horizon;
-use landfall_store::Store;
+use landfall_store::{Store, Unconfirmed};
 
 pub use boot::Boot;
 pub use certificates::{CertificateAuthority, Certificates, IssuedCertificate};
 pub use documents::Documents;
 pub use enrolments::{Asker, Enrolled, Enrolment, Enrolments, by_token_only};
-pub use fleet::{Beside, Clock, Fleet, Settings, Timepiece, Unconfirmed};
+pub use fleet::{Beside, Clock, Fleet, Settings, Timepiece};
 pub use inspections::Inspections;
 pub use others::Others;
 pub use pools::Pools;
@@ -197,8 +197,8 @@ impl Engine {
         let store = self.fleet.store();
         let (machines, workflows) = (store.machines().await?, store.workflows().await?);
         self.pools.claim_all(&machines);
-        if takes_over {
-            // None was away.
+        if takes_over && upkeep::last_beat(store, self.fleet.now()).await?.is_some() {
+            // None was away, and the one before has marked what an older store holds.
             return Ok(());
         }
         self.upkeep

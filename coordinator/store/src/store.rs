@@ -9,7 +9,7 @@ use crate::audit::{Audit, AuditLog, MemoryAudit};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::open_error::OpenError;
-use crate::postgres::{PostgresError, PostgresOptions, PostgresStore};
+use crate::postgres::{Alone, PostgresError, PostgresOptions, PostgresStore};
 use crate::sqlite::SqliteStore;
 use crate::traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep};
 
@@ -55,6 +55,15 @@ impl Store {
     /// As [`PostgresStore::open`].
     pub async fn open_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
         Ok(Self::of_postgres(PostgresStore::open(options).await?))
+    }
+
+    /// The same, if no coordinator is at work, of a database that has tables.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::open`]; [`PostgresError::InUse`], [`PostgresError::Empty`].
+    pub async fn open_unused_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
+        Alone::open(options.clone(), false).await?.leave().await?;
+        Self::open_postgres(options).await
     }
 
     pub(crate) fn of_postgres(store: PostgresStore) -> Self {

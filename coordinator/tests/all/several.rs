@@ -232,3 +232,53 @@ fn a_store_moves_to_postgresql_and_back() {
         assert_eq!(site.api("GET", &format!("/machines/{name}"), &Value::Null)["metadata"]["name"], name);
     }
 }
+
+#[test]
+fn requests_in_a_database_put_back_wait_for_a_person() {
+    let (server, site) = (Server::start(&[]), Site::new());
+    let config = std::fs::read_to_string(site.config()).unwrap();
+    std::fs::write(site.config(), format!("{config}[store]\nurl = \"{}\"\n", server.create())).unwrap();
+    let path = site.config();
+    let mark = || run(&["restore", "--database", "--config", path.to_str().unwrap()]);
+    let (is_well, said) = mark();
+    assert!(!is_well && said.contains("has no store in it"), "{said}");
+    let coordinator = start(&site, LEADS);
+    site.api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
+    site.api("POST", "/apply", &patient_template(&site));
+    let run = site.api("POST", "/machines/m1/provision", &json!({"template": "os"}));
+    let run = run["metadata"]["name"].as_str().unwrap().to_owned();
+    site.api("POST", "/tokens", &json!({"name": "ci", "role": "viewer"}));
+    let (is_well, said) = mark();
+    assert!(!is_well && said.contains("has this database"), "{said}");
+    coordinator.kill();
+    server.sql("postgres", "CREATE DATABASE copy TEMPLATE test0");
+    let put_back = || {
+        server.sql("postgres", "DROP DATABASE test0 WITH (FORCE)");
+        server.sql("postgres", "CREATE DATABASE test0 TEMPLATE copy");
+    };
+    let holds = || {
+        let machine = site.api("GET", "/machines/m1", &Value::Null);
+        let conditions = machine["status"]["conditions"].as_array().unwrap();
+        conditions.iter().any(|c| c["type"] == "StoreBehind" && c["status"] == "True" && c["reason"] == "AskedBefore")
+    };
+    let coordinator = start(&site, LEADS);
+    assert!(!holds(), "it was away for seconds");
+    coordinator.kill();
+
+    // While none runs, a person says so.
+    put_back();
+    let (is_well, said) = mark();
+    assert!(is_well && said.contains("every bearer token of the backup is withdrawn (ci)"), "{said}");
+    let coordinator = start(&site, LEADS);
+    assert!(holds());
+    site.api("POST", &format!("/workflows/{run}/confirm"), &json!({}));
+    assert!(!holds());
+
+    // One that runs finds it out.
+    site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
+    put_back();
+    coordinator.until("the database went back to an older state", 1);
+    coordinator.until(LEADS, 2);
+    assert!(holds());
+    assert_eq!(asked(&site, &format!("{API}/machines/m2")).0, 404);
+}

@@ -71,7 +71,9 @@ impl Network {
     pub const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
     /// Where a second server, such as the site's own DHCP, lives.
     pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-    /// The port of that server.
+    /// Where another one lives.
+    pub const THIRD: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+    /// The port of such a server.
     pub const NEIGHBOUR_PORT: &str = "eth0";
     /// A router's own address in the network behind it, see [`Network::behind_router`].
     pub const BEHIND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -149,7 +151,15 @@ impl Network {
     /// # Errors
     /// [`LabError`] as for [`Network::create`].
     pub fn neighbour(&self) -> Result<Namespace, LabError> {
-        self.beside(Self::BRIDGE, "veth0")
+        self.beside(Self::BRIDGE, "veth0", Self::NEIGHBOUR)
+    }
+
+    /// A third namespace on the same bridge, at [`Network::THIRD`].
+    ///
+    /// # Errors
+    /// [`LabError`] as for [`Network::create`].
+    pub fn third(&self) -> Result<Namespace, LabError> {
+        self.beside(Self::BRIDGE, "veth2", Self::THIRD)
     }
 
     /// A namespace at [`Network::NEIGHBOUR`] on a bridge of its own, from which nothing leads to the lab's side: a place for a DHCP
@@ -160,10 +170,10 @@ impl Network {
     pub fn island(&self) -> Result<Namespace, LabError> {
         self.namespace.ip(&["link", "add", Self::ISLAND, "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
         self.namespace.ip(&["link", "set", Self::ISLAND, "up"])?;
-        self.beside(Self::ISLAND, "veth1")
+        self.beside(Self::ISLAND, "veth1", Self::NEIGHBOUR)
     }
 
-    fn beside(&self, bridge: &str, end: &str) -> Result<Namespace, LabError> {
+    fn beside(&self, bridge: &str, end: &str, address: Ipv4Addr) -> Result<Namespace, LabError> {
         let other = Namespace::create()?;
         self.namespace.ip(&[
             "link",
@@ -178,7 +188,7 @@ impl Network {
             other.name(),
         ])?;
         self.namespace.ip(&["link", "set", end, "master", bridge, "up"])?;
-        other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", Self::NEIGHBOUR_PORT])?;
+        other.ip(&["addr", "add", &format!("{address}/24"), "dev", Self::NEIGHBOUR_PORT])?;
         other.ip(&["link", "set", Self::NEIGHBOUR_PORT, "up"])?;
         Ok(other)
     }

@@ -227,7 +227,12 @@ impl DhcpService {
     }
 
     async fn decide(&self, request: &Request, standing: Standing, port: u16) -> Result<Reply, Silence> {
-        if !self.standings.policy().is_active() {
+        let policy = self.standings.policy();
+        let answers = match self.mode {
+            Mode::Proxy => policy.can_serve(),
+            Mode::Full { .. } => policy.gives_addresses(),
+        };
+        if !answers {
             return Err(Silence::NotActive);
         }
         match &self.mode {
@@ -238,8 +243,7 @@ impl DhcpService {
                     let mut subnets = leases.lock();
                     let before = subnets.revision();
                     let now = leases.clock.now();
-                    let outcome =
-                        full::answer(request, standing, &mut subnets, self.standings.policy(), &self.server, now);
+                    let outcome = full::answer(request, standing, &mut subnets, policy, &self.server, now);
                     (outcome, (subnets.revision() != before).then(|| subnets.kept()))
                 };
                 if let Some(kept) = kept {

@@ -30,6 +30,14 @@ impl Alone {
         Ok(Self(client))
     }
 
+    /// Lets others have the database again.
+    ///
+    /// # Errors
+    /// [`PostgresError`] of the connection.
+    pub(crate) async fn leave(self) -> Result<(), PostgresError> {
+        Ok(self.0.batch_execute("SELECT pg_advisory_unlock_all()").await?)
+    }
+
     /// A transaction that may take as long as it takes.
     pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, PostgresError> {
         let transaction = self.0.transaction().await?;

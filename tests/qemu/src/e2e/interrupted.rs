@@ -7,13 +7,14 @@ use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_image::cpio::{Archive, Content};
 use landfall_lab::{
-    CoordinatorOptions, CoordinatorProcess, DiskBus, Extra, FaultyHttp, Firmware, Machine, MachineBuilder, Mark,
-    Network, Qmp, efi_order, put_first, wait_event,
+    CoordinatorOptions, DhcpMode, DiskBus, Extra, FaultyHttp, Firmware, Machine, MachineBuilder, Mark, Network, Qmp,
+    efi_order, put_first, wait_event,
 };
 use serde_json::json;
 
 use super::Context;
 use super::own_initramfs::put_behind_boot_image;
+use super::pair::Pair;
 use super::paused::Paused;
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene, require_installed};
 
@@ -57,20 +58,7 @@ pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
 
 /// The coordinator that holds the session dies in mid-write, and another one over the same database takes its place.
 pub(super) async fn coordinator_taken_over(context: Context) -> anyhow::Result<()> {
-    let database = tokio::task::spawn_blocking(|| landfall_postgres::Server::start(&[])).await?;
-    let more = format!("[store]\nurl = \"{}\"", database.create());
-    let network = Network::create()?;
-    let neighbour = network.neighbour()?;
-    let beside = |address: &std::net::Ipv4Addr| vec![format!("https://{address}:7443")];
-    let options = CoordinatorOptions { more, others: beside(&Network::NEIGHBOUR), ..Scene::options(&context)? };
-    let scene = Scene::start_from(context, network, options.clone()).await?;
-    let dir = scene.context.dir.join("other");
-    std::fs::create_dir_all(dir.join("coordinator"))?;
-    let key = |dir: &Path| dir.join("coordinator/secrets.key");
-    std::fs::copy(key(&scene.context.dir), key(&dir))?;
-    let options = CoordinatorOptions { others: beside(&Network::ADDRESS), ..options };
-    let other = CoordinatorProcess::beside(&options, &neighbour, &dir).await?;
-
+    let Pair { scene, other, _neighbour, _database } = Pair::start(context, Network::create()?, DhcpMode::Full).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Uefi);
     let Midway { mut scene, mut server, mut machine, workflow } = midway_of(scene, builder).await?;
     ensure!(other.log().lines_since(Mark::default()).iter().all(|line| !line.text.contains("dhcp")), "it answered");

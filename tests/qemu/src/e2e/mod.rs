@@ -38,6 +38,7 @@ mod medium;
 mod oci_root;
 mod one_btrfs;
 mod own_initramfs;
+mod pair;
 mod passed;
 mod paused;
 mod pooled;
@@ -138,6 +139,7 @@ const TESTS: &[Test] = tests! {
     "b" bios_install_to_phone_home small |c| install::to_phone_home(c, Firmware::Bios);
     "b" the_demo_survives_a_kvm_that_stands_still small still_kvm::demo;
     "c" uefi_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Uefi);
+    "c" uefi_two_coordinators_answer_by_proxy_dhcp full |c| proxy_dhcp::two_coordinators(c, Firmware::Uefi);
     "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
     "c" bios_a_proxy_leads_to_the_coordinator_until_phone_home full by_proxy::to_phone_home;
     "c" uefi_http_boot_starts_the_kernel_itself small |c| http_boot::to_phone_home(c, http_boot::Gives::Uki);
