@@ -73,6 +73,26 @@ impl Duties {
     }
 }
 
+/// Serves ProxyDHCP beside other coordinators until `stop`. Where it fails, others serve it, and this one has its agents all the same.
+pub(crate) async fn serve_beside(dhcp: Dhcp, stop: CancellationToken) -> Result<()> {
+    loop {
+        let served = async { dhcp.start(true).await?.run(stop.clone()).await };
+        match served.await {
+            Ok(()) => return Ok(()),
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "this coordinator cannot serve ProxyDHCP; it tries again"
+                );
+            }
+        }
+        if stop.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
 /// Performs them whenever this coordinator leads, until `stop`.
 pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: CancellationToken) -> Result<()> {
     let (engine, mut has_led) = (duties.coordinator.engine.clone(), false);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::{env, fs::DirBuilder, fs::File, time::Duration};
+use std::{env, fs::DirBuilder, fs::File, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use landfall_coordinator::config::Config;
@@ -13,8 +13,8 @@ use nix::fcntl::Flock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
-/// Tells the process that follows this one that the database is an older one.
-const WENT_BACK: &str = "LANDFALL_STORE_WENT_BACK";
+/// The file in the data directory that says that the database is older than it was, until what it asks for is held.
+const WENT_BACK: &str = "store-went-back";
 /// Between two looks whether the database can be had: a coordinator of an older version, or `migrate-store`, has it alone, or one of the
 /// same URL is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,12 +60,12 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
         _ = signals.terminate.recv() => Ok(None),
         _ = signals.interrupt.recv() => Ok(None),
         _ = signals.hangup.recv() => Err(begin_again()),
-        store = beside_others(&options) => Ok(Some(Opened { store: store?, shared: Some(options), _held: Some(held) })),
+        store = beside_others(&options, &config.data_dir) => Ok(Some(Opened { store: store?, shared: Some(options), _held: Some(held) })),
     }
 }
 
-async fn beside_others(options: &PostgresOptions) -> Result<Store> {
-    let mut is_known = false;
+async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<Store> {
+    let (went_back, mut is_known) = (data_dir.join(WENT_BACK), false);
     let store = loop {
         match Store::open_postgres(options.clone()).await {
             Err(PostgresError::InUse { by }) => {
@@ -79,30 +79,32 @@ async fn beside_others(options: &PostgresOptions) -> Result<Store> {
             opened_or_failed => break opened_or_failed?,
         }
     };
-    if env::var_os(WENT_BACK).is_some() {
+    if went_back.exists() {
         tracing::error!(
-            "the database went back to an older state: what was requested before waits for landfall confirm; tokens that were deleted \
-             and revocations that were made since are to be made again"
+            "the database went back to an older state: what was requested before waits for landfall confirm; delete tokens and revoke \
+             certificates again that were deleted and revoked since"
         );
         backup::hold_what_is_old(&store).await?;
+        std::fs::remove_file(&went_back).with_context(|| format!("cannot remove {}", went_back.display()))?;
     }
     Ok(store)
 }
 
 /// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
 pub(crate) fn begin_again() -> anyhow::Error {
-    again(Command::new("/proc/self/exe").env_remove(WENT_BACK))
-}
-
-/// The same where the database is an older one than this process had.
-pub(crate) fn begin_again_with_older_store() -> anyhow::Error {
-    again(Command::new("/proc/self/exe").env(WENT_BACK, "1"))
-}
-
-fn again(program: &mut Command) -> anyhow::Error {
     notify::reloading();
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let error = program.arg0(name).args(arguments).exec();
+    let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
     anyhow::Error::new(error).context("this program cannot be started again")
+}
+
+/// The same where the database is an older one than this process had. Whichever process opens it next holds what it asks for.
+pub(crate) fn begin_again_with_older_store(data_dir: &Path) -> anyhow::Error {
+    let path = data_dir.join(WENT_BACK);
+    let written = File::create(&path).and_then(|file| file.sync_all()).and_then(|()| File::open(data_dir)?.sync_all());
+    if let Err(error) = written {
+        tracing::error!(path = %path.display(), %error, "cannot write that the database went back; what it asks for may begin");
+    }
+    begin_again()
 }

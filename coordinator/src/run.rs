@@ -61,10 +61,11 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     };
     let local = LocalListener::bind(&config.api_socket()).await?;
     let (manifests, manifests_seen) = watch::channel(config.manifests.clone());
-    // A port that cannot be had is said before it is ready, unless the one of several that leads has it.
-    let (dhcp, led) = match boot.dhcp() {
-        dhcp if shared.is_none() || dhcp.may_be_several() => (Some(dhcp.start(false).await?), None),
-        dhcp => (None, Some(dhcp)),
+    // Of a coordinator that has its store alone: a port that cannot be had is said before it is ready.
+    let (dhcp, beside, led) = match boot.dhcp() {
+        dhcp if shared.is_none() => (Some(dhcp.start(false).await?), None, None),
+        dhcp if dhcp.may_be_several() => (None, Some(dhcp), None),
+        dhcp => (None, None, Some(dhcp)),
     };
     let duties = Duties { coordinator: coordinator.clone(), dhcp: led, manifests: manifests_seen };
     let mut live = Live { config: config.clone(), engine: engine.clone(), boot: boot.reload(), manifests, logs };
@@ -100,6 +101,9 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         let token = stop.clone();
         tasks.spawn(ending("DHCP", failed.clone(), async move { Ok(dhcp.run(token).await?) }));
     }
+    if let Some(dhcp) = beside {
+        tasks.spawn(ending("ProxyDHCP", failed.clone(), lead::serve_beside(dhcp, stop.clone())));
+    }
     match shared {
         Some(options) => {
             let (token, others) = (stop.clone(), engine.clone());
@@ -134,17 +138,22 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
 
     let outcome = loop {
         tokio::select! {
+            biased;
             _ = signals.terminate.recv() => break Ok(()),
             _ = signals.interrupt.recv() => break Ok(()),
             _ = signals.hangup.recv() => live.reload(path),
             ended = coordinator.store.documents().ended() => match ended {
                 // At once: what it says to agents no longer holds.
-                Ended::WentBack => return Err(opening::begin_again_with_older_store()),
+                Ended::WentBack => return Err(opening::begin_again_with_older_store(&config.data_dir)),
                 Ended::Failed => break Err(anyhow::anyhow!("what writes the store has ended")),
             },
             () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),
         }
     };
+    // It may be why the service ended.
+    if let Some(Ended::WentBack) = coordinator.store.documents().ended().now_or_never() {
+        return Err(opening::begin_again_with_older_store(&config.data_dir));
+    }
     tracing::info!("draining");
     notify::stopping();
     stop.cancel();

@@ -42,7 +42,7 @@ pub use fencing::newest as newest_session;
 pub use input::Input;
 pub use life::{has_begun, has_ended, is_held, is_open, is_running, waits};
 pub use limits::Limits;
-pub use restore::{BEAT_EVERY, Horizon};
+pub use restore::{BEAT_EVERY, Horizon, mark_behind};
 pub use session::{Beat, Session};
 pub use state::MachineState;
 pub use step::step;

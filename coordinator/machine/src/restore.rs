@@ -138,7 +138,7 @@ pub(crate) fn judge_disks(
 
 /// At the start after a time of which the store knows nothing: what was asked for before it waits for a person; what was
 /// under way, for its agent. Says whether the machine is marked.
-pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &Horizon, now: Timestamp) -> bool {
+pub fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &Horizon, now: Timestamp) -> bool {
     if !horizon.is_blind() {
         return false;
     }

@@ -3,15 +3,18 @@
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use landfall_api::Kind;
+use landfall_api::{Document, Kind, Machine, MachineStatus, Workflow};
+use landfall_machine::{Horizon, mark_behind};
 
 use super::{BackupError, Manifest, io_error, read};
-use crate::{config::Config, engine::forget_last_beat, pki::Pki};
-use landfall_store::{REPLACED, RESTORING, Store, StoreError, hold};
+use crate::engine::{BEAT, forget_last_beat};
+use crate::{config::Config, pki::Pki};
+use landfall_store::{REPLACED, RESTORING, Store, StoreError};
 
 /// A data directory that was restored.
 #[derive(Debug)]
@@ -83,7 +86,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
         return Err(BackupError::NotEmpty(data_dir.clone()));
     }
     // No process may have it open, now or until it has its new name.
-    let _held = if occupied { Some(hold(data_dir)?) } else { None };
+    let _held = if occupied { Some(landfall_store::hold(data_dir)?) } else { None };
     read::verify(from)?;
 
     let staging = beside(data_dir, &format!("{RESTORING}{}", std::process::id()));
@@ -119,7 +122,9 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
 pub async fn mark_database(config: &Config) -> anyhow::Result<AccessAfter> {
     let options =
         config.postgres()?.context("the configuration has no [store] url; restore a backup of SQLite with --from")?;
-    Ok(withdraw(&Store::open_unused_postgres(options).await?).await?)
+    let store = Store::open_unused_postgres(options, BEAT).await?;
+    hold_what_is_old(&store).await?;
+    Ok(withdraw(&store).await?)
 }
 
 /// Whether anything is there that could be lost.
@@ -160,17 +165,39 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
     Ok(access)
 }
 
-/// What was requested before waits for a person when a coordinator begins with this store.
+/// What a database that went back holds of requests waits for a person: at once, and whichever coordinator has its machine.
 ///
 /// # Errors
 /// [`StoreError`] of the back end.
 pub async fn hold_what_is_old(store: &Store) -> Result<(), StoreError> {
-    forget_last_beat(store).await
+    forget_last_beat(store).await?;
+    for workflow in store.workflows().await? {
+        while let Err(error) = hold(store, &workflow).await {
+            if !matches!(error, StoreError::Conflict { .. }) {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn hold(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
+    let Some(machine) = store.machine(&workflow.spec.machine).await? else { return Ok(()) };
+    let is_newest = |status: &MachineStatus| status.workflow.as_ref() == Some(&workflow.metadata.name);
+    if !machine.status.as_ref().is_some_and(is_newest) {
+        return Ok(());
+    }
+    let (mut machine, now) = (Machine::clone(&machine), Timestamp::now());
+    let horizon = Horizon { as_of: None, started: now, lease: Duration::ZERO };
+    if mark_behind(&mut machine, workflow, &horizon, now) {
+        store.documents().update(Document::Machine(machine.into())).await?;
+    }
+    Ok(())
 }
 
 /// Nothing in it says any more that it is up to date, and no token of it opens anything.
 async fn withdraw(store: &Store) -> io::Result<AccessAfter> {
-    hold_what_is_old(store).await.map_err(io::Error::other)?;
+    forget_last_beat(store).await.map_err(io::Error::other)?;
     let mut access = AccessAfter::default();
     for token in store.access().tokens().await.map_err(io::Error::other)? {
         store.access().delete_token(&token.name).await.map_err(io::Error::other)?;

@@ -12,6 +12,8 @@ use landfall_boot::dhcp::DhcpError;
 use landfall_boot::dhcp::socket::{PXE_PORT, SERVER_PORT, Sharing, open};
 use landfall_boot::dhcp::v6::socket as v6;
 
+const CHECK: &str = "port";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Tcp,
@@ -50,7 +52,12 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
             }
         };
         for (at, tried) in tried {
-            findings.push(judge("dhcp.mode", Protocol::Udp, at, tried.map_err(cause), running));
+            // Of several coordinators the one that leads gives addresses.
+            let is_led = running.is_led && config.dhcp.mode == DhcpMode::Full;
+            match tried {
+                Ok(()) if is_led => findings.push(free("dhcp.mode", Protocol::Udp, at)),
+                tried => findings.push(judge("dhcp.mode", Protocol::Udp, at, tried.map_err(cause), running)),
+            }
         }
     }
     findings
@@ -63,15 +70,18 @@ fn cause(error: DhcpError) -> io::Error {
         .map_or_else(|| io::Error::other(error.to_string()), |source| source.kind().into())
 }
 
+fn free(key: &str, protocol: Protocol, at: SocketAddr) -> Finding {
+    Finding::ok(CHECK, format!("{} {at} ({key}) is free", protocol.name()))
+}
+
 fn judge(key: &str, protocol: Protocol, at: SocketAddr, tried: io::Result<()>, running: &Running) -> Finding {
-    const CHECK: &str = "port";
     let what = format!("{} {at} ({key})", protocol.name());
     match tried {
-        Ok(()) if running.pid.is_some() && !(running.is_led && key.starts_with("dhcp")) => {
+        Ok(()) if running.pid.is_some() => {
             let hint = "its configuration has changed since it started: restart it";
             Finding::warn(CHECK, format!("{what} is free, although a coordinator runs"), hint)
         }
-        Ok(()) => Finding::ok(CHECK, format!("{what} is free")),
+        Ok(()) => free(key, protocol, at),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let inodes = holders(protocol, at);
             if inodes.iter().any(|inode| running.owns(*inode)) {

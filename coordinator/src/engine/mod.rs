@@ -58,7 +58,7 @@ pub use sessions::{Opened, Sessions};
 pub use source::{HttpSources, SourceChecker};
 pub use telemetry::Telemetry;
 pub use upkeep::Upkeep;
-pub(crate) use upkeep::forget_last_beat;
+pub(crate) use upkeep::{BEAT, forget_last_beat};
 
 use alarms::Alarms;
 use assignments::Assignments;

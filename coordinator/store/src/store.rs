@@ -57,12 +57,12 @@ impl Store {
         Ok(Self::of_postgres(PostgresStore::open(options).await?))
     }
 
-    /// The same, if no coordinator is at work, of a database that has tables.
+    /// The same of a database that has tables, if no coordinator is at work. A coordinator that comes now finds it without that secret.
     ///
     /// # Errors
     /// As [`PostgresStore::open`]; [`PostgresError::InUse`], [`PostgresError::Empty`].
-    pub async fn open_unused_postgres(options: PostgresOptions) -> Result<Self, PostgresError> {
-        Alone::open(options.clone(), false).await?.leave().await?;
+    pub async fn open_unused_postgres(options: PostgresOptions, without: &str) -> Result<Self, PostgresError> {
+        Alone::open(options.clone(), false).await?.leave_without(without).await?;
         Self::open_postgres(options).await
     }
 

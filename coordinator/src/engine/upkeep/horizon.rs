@@ -12,7 +12,7 @@ use landfall_store::{Store, StoreError};
 use super::{AT_ONCE, Upkeep};
 
 /// The name under which it is noted that the coordinator was there.
-const BEAT: &str = "store/alive";
+pub(crate) const BEAT: &str = "store/alive";
 
 /// For a store that was just put back from a copy: nothing says any more when it was last written, so that whatever it
 /// holds of requests waits for a person.
@@ -41,7 +41,9 @@ impl Upkeep {
     /// Notes that the coordinator is there, once in [`BEAT_EVERY`]. Not while agents may act on leases that a store put back
     /// does not know: a start before their end is to find that out again.
     pub(super) async fn beat(&self) -> Result<(), Problem> {
-        if !self.fleet.leads() || self.fleet.limits().horizon.misses_leases(self.fleet.moment().steady) {
+        // One that leads of a database that went back may not know yet that it did.
+        let is_sure = self.fleet.leads() && self.fleet.may_promise();
+        if !is_sure || self.fleet.limits().horizon.misses_leases(self.fleet.moment().steady) {
             return Ok(());
         }
         let now = self.fleet.now();

@@ -25,8 +25,8 @@ use super::requests::Requests;
 use super::steps::Steps;
 use super::telemetry::Telemetry;
 use clock_set::ClockWatch;
-pub(crate) use horizon::forget_last_beat;
 pub(in crate::engine) use horizon::last_beat;
+pub(crate) use horizon::{BEAT, forget_last_beat};
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);

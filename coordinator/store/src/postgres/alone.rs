@@ -30,11 +30,12 @@ impl Alone {
         Ok(Self(client))
     }
 
-    /// Lets others have the database again.
+    /// Drops a secret, and lets others have the database again.
     ///
     /// # Errors
     /// [`PostgresError`] of the connection.
-    pub(crate) async fn leave(self) -> Result<(), PostgresError> {
+    pub(crate) async fn leave_without(self, secret: &str) -> Result<(), PostgresError> {
+        self.0.execute("DELETE FROM secrets WHERE name = $1", &[&secret]).await?;
         Ok(self.0.batch_execute("SELECT pg_advisory_unlock_all()").await?)
     }
 

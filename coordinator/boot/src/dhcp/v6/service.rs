@@ -113,11 +113,13 @@ impl DhcpV6Service {
                 return;
             }
         };
+        let policy = self.standings.policy();
+        let answers = if self.gives.addresses.is_some() { policy.gives_addresses() } else { policy.can_serve() };
         let outcome = match self.standings.of(request.mac).await {
+            _ if !answers => Err(Silence::NotActive),
             Ok(standing) => answer(&request, standing, &self.gives),
             Err(reason) => Err(reason),
         };
-        let policy = self.standings.policy();
         match outcome {
             Ok(reply) if !gives_boot_file(&request) => self.send(&request, &reply, from).await,
             Ok(reply) => {
