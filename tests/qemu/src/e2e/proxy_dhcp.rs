@@ -38,7 +38,7 @@ pub(super) async fn two_coordinators(context: Context, firmware: Firmware) -> an
 
     let offers = |coordinator: &CoordinatorProcess| {
         let all = coordinator.log().lines_since(Mark::default());
-        let words = ["service=dhcp", "kind=discover", "answer=offer", machine.mac()];
+        let words = [r#"service="dhcp""#, r#"kind="discover""#, r#"answer="offer""#, machine.mac()];
         all.iter().filter(|line| words.iter().all(|word| line.text.contains(word))).count()
     };
     let (here, there) = (offers(&scene.coordinator), offers(&other));
