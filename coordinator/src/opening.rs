@@ -1,19 +1,23 @@
 //! How a coordinator gets its store, and begins anew with it.
 
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::{env, fs::DirBuilder, fs::File, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
+use landfall_coordinator::backup::{self, Incarnation};
 use landfall_coordinator::config::Config;
-use landfall_coordinator::{backup, notify};
-use landfall_store::{PostgresError, PostgresOptions, Store};
+use landfall_coordinator::notify;
+use landfall_store::{Alone, PostgresError, PostgresOptions, Store};
 use nix::fcntl::Flock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
+use uuid::Uuid;
 
-/// The file in the data directory that says that the database is older than it was, until what it asks for is held.
+/// The file in the data directory that says that the database is older than it was, until what it asks for is held. It has the
+/// incarnation that this coordinator knew, and then the one that it begins, a line each.
 const WENT_BACK: &str = "store-went-back";
 /// Between two looks whether the database can be had: a coordinator of an older version, or `migrate-store`, has it alone, or one of the
 /// same URL is there.
@@ -41,6 +45,8 @@ pub(crate) struct Opened {
     pub(crate) store: Store,
     /// The database that others have open too.
     pub(crate) shared: Option<PostgresOptions>,
+    /// Which of its states the store continues.
+    pub(crate) incarnation: String,
     /// What keeps other coordinators from the data directory where it is not the store that does.
     pub(crate) _held: Option<Flock<File>>,
 }
@@ -48,7 +54,12 @@ pub(crate) struct Opened {
 /// Opens the store. `None`: a signal ended the wait for it.
 pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Option<Opened>> {
     let Some(options) = config.postgres()? else {
-        return Ok(Some(Opened { store: Store::open(&config.data_dir)?, shared: None, _held: None }));
+        return Ok(Some(Opened {
+            store: Store::open(&config.data_dir)?,
+            shared: None,
+            incarnation: String::new(),
+            _held: None,
+        }));
     };
     DirBuilder::new()
         .recursive(true)
@@ -60,13 +71,16 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
         _ = signals.terminate.recv() => Ok(None),
         _ = signals.interrupt.recv() => Ok(None),
         _ = signals.hangup.recv() => Err(begin_again()),
-        store = beside_others(&options, &config.data_dir) => Ok(Some(Opened { store: store?, shared: Some(options), _held: Some(held) })),
+        opened = beside_others(&options, &config.data_dir) => {
+            let (store, incarnation) = opened?;
+            Ok(Some(Opened { store, shared: Some(options), incarnation, _held: Some(held) }))
+        }
     }
 }
 
-async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<Store> {
+async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<(Store, String)> {
     let (went_back, mut is_known) = (data_dir.join(WENT_BACK), false);
-    let store = loop {
+    loop {
         match Store::open_postgres(options.clone()).await {
             Err(PostgresError::InUse { by }) => {
                 if !is_known {
@@ -76,18 +90,52 @@ async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<Sto
                 notify::alive();
                 sleep(LOOK).await;
             }
-            opened_or_failed => break opened_or_failed?,
+            Ok(store) if went_back.exists() => hold_what_is_old(&store, &went_back).await?,
+            opened_or_failed => {
+                let store = opened_or_failed?;
+                let incarnation = backup::incarnation(&store).await?;
+                return Ok((store, incarnation.id));
+            }
+        }
+    }
+}
+
+/// Unless another coordinator has done so.
+async fn hold_what_is_old(store: &Store, went_back: &Path) -> Result<()> {
+    let known = std::fs::read_to_string(went_back).with_context(|| format!("cannot read {}", went_back.display()))?;
+    let mut lines = known.lines();
+    let (known, begun) = (lines.next().unwrap_or_default(), lines.next());
+    let is_due = {
+        let _alone = store.documents().hold(Alone::Identity).await?;
+        let found = backup::incarnation(store).await?;
+        let is_own = begun.is_some_and(|begun| begun == found.id);
+        if !is_own && found.replaces != known {
+            let new = Incarnation { id: Uuid::new_v4().to_string(), replaces: known.to_owned() };
+            write_down(went_back, &format!("{known}\n{}\n", new.id))?;
+            backup::begin_incarnation(store, &new).await?;
+            true
+        } else {
+            is_own
         }
     };
-    if went_back.exists() {
+    if is_due {
         tracing::error!(
             "the database went back to an older state: what was requested before waits for landfall confirm; delete tokens and revoke \
              certificates again that were deleted and revoked since"
         );
-        backup::hold_what_is_old(&store).await?;
-        std::fs::remove_file(&went_back).with_context(|| format!("cannot remove {}", went_back.display()))?;
+        backup::hold_what_is_old(store).await?;
     }
-    Ok(store)
+    std::fs::remove_file(went_back).with_context(|| format!("cannot remove {}", went_back.display()))
+}
+
+fn write_down(path: &Path, text: &str) -> Result<()> {
+    let written = || {
+        let mut file = File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Starts this program anew in this process: nothing in memory outlives it, and no connection. Answers why that failed.
@@ -99,12 +147,10 @@ pub(crate) fn begin_again() -> anyhow::Error {
     anyhow::Error::new(error).context("this program cannot be started again")
 }
 
-/// The same where the database is an older one than this process had. Whichever process opens it next holds what it asks for.
-pub(crate) fn begin_again_with_older_store(data_dir: &Path) -> anyhow::Error {
+/// Writes down that the database is an older one than this process had, as `incarnation`: whichever process opens it next holds what it asks
+/// for.
+pub(crate) fn went_back(data_dir: &Path, incarnation: &str) -> Result<()> {
     let path = data_dir.join(WENT_BACK);
-    let written = File::create(&path).and_then(|file| file.sync_all()).and_then(|()| File::open(data_dir)?.sync_all());
-    if let Err(error) = written {
-        tracing::error!(path = %path.display(), %error, "cannot write that the database went back; what it asks for may begin");
-    }
-    begin_again()
+    // One that was written and not yet heeded says more.
+    if path.exists() { Ok(()) } else { write_down(&path, &format!("{incarnation}\n")) }
 }

@@ -30,7 +30,21 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// Serves until SIGTERM or SIGINT, or until a service fails. If the store is not what it was, it starts anew.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let mut signals = Signals::new()?;
-    let Some(Opened { store, shared, _held }) = opening::open(&config, &mut signals).await? else { return Ok(()) };
+    let Some(opened) = opening::open(&config, &mut signals).await? else { return Ok(()) };
+    let (store, incarnation, data_dir) = (opened.store.clone(), opened.incarnation.clone(), config.data_dir.clone());
+    let outcome = serve(path, config, logs, signals, opened).await;
+    // Whatever ended it: the next start could not find that out.
+    if let Some(Ended::WentBack) = store.documents().ended().now_or_never() {
+        opening::went_back(&data_dir, &incarnation)?;
+        if outcome.is_err() {
+            return Err(opening::begin_again());
+        }
+    }
+    outcome
+}
+
+async fn serve(path: &Path, config: Config, logs: Logs, mut signals: Signals, opened: Opened) -> Result<()> {
+    let Opened { store, shared, .. } = opened;
     let modes = doctor::data_dir_modes(&config);
     if modes.level != Level::Ok {
         tracing::warn!(hint = modes.hint, "{}", modes.message);
@@ -144,16 +158,12 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
             _ = signals.hangup.recv() => live.reload(path),
             ended = coordinator.store.documents().ended() => match ended {
                 // At once: what it says to agents no longer holds.
-                Ended::WentBack => return Err(opening::begin_again_with_older_store(&config.data_dir)),
+                Ended::WentBack => anyhow::bail!("the database went back"),
                 Ended::Failed => break Err(anyhow::anyhow!("what writes the store has ended")),
             },
             () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),
         }
     };
-    // It may be why the service ended.
-    if let Some(Ended::WentBack) = coordinator.store.documents().ended().now_or_never() {
-        return Err(opening::begin_again_with_older_store(&config.data_dir));
-    }
     tracing::info!("draining");
     notify::stopping();
     stop.cancel();

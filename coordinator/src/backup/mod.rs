@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use landfall_store::{OpenError, StoreError};
 
-pub use restore::{AccessAfter, Restored, hold_what_is_old, mark_database, restore};
+pub use restore::{
+    AccessAfter, Incarnation, Restored, begin_incarnation, hold_what_is_old, incarnation, mark_database, restore,
+};
 pub use serve::{Stream, stream};
 pub use take::{Taken, take};
 

@@ -8,13 +8,14 @@ use std::{fs, io};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use landfall_api::{Document, Kind, Machine, MachineStatus, Workflow};
+use landfall_api::{Document, Kind, Machine};
 use landfall_machine::{Horizon, mark_behind};
 
 use super::{BackupError, Manifest, io_error, read};
 use crate::engine::{BEAT, forget_last_beat};
 use crate::{config::Config, pki::Pki};
-use landfall_store::{REPLACED, RESTORING, Store, StoreError};
+use landfall_store::{ChangeSet, INCARNATION, REPLACED, RESTORING, Seen, Store, StoreError};
+use uuid::Uuid;
 
 /// A data directory that was restored.
 #[derive(Debug)]
@@ -123,8 +124,39 @@ pub async fn mark_database(config: &Config) -> anyhow::Result<AccessAfter> {
     let options =
         config.postgres()?.context("the configuration has no [store] url; restore a backup of SQLite with --from")?;
     let store = Store::open_unused_postgres(options, BEAT).await?;
+    let replaces = incarnation(&store).await?.id;
+    begin_incarnation(&store, &Incarnation { id: Uuid::new_v4().to_string(), replaces }).await?;
     hold_what_is_old(&store).await?;
     Ok(withdraw(&store).await?)
+}
+
+/// What a store is between two times that it went back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incarnation {
+    /// Unique; `-` for the first.
+    pub id: String,
+    /// The one that coordinators knew when it went back, which may be newer than what it went back to; `none` for the first.
+    pub replaces: String,
+}
+
+/// The one that the store has.
+///
+/// # Errors
+/// [`StoreError`] of the back end.
+pub async fn incarnation(store: &Store) -> Result<Incarnation, StoreError> {
+    let found = store.secrets().get(INCARNATION, Timestamp::MIN).await?;
+    let found = found.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| "- none".to_owned());
+    let (id, replaces) = found.split_once(' ').unwrap_or((&found, "none"));
+    Ok(Incarnation { id: id.to_owned(), replaces: replaces.to_owned() })
+}
+
+/// From now on the store has a new one: coordinators that know another begin anew when they connect again.
+///
+/// # Errors
+/// [`StoreError`] of the back end.
+pub async fn begin_incarnation(store: &Store, new: &Incarnation) -> Result<(), StoreError> {
+    let text = format!("{} {}", new.id, new.replaces);
+    store.secrets().put(INCARNATION, text.as_bytes(), Timestamp::MAX).await
 }
 
 /// Whether anything is there that could be lost.
@@ -171,26 +203,30 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
 /// [`StoreError`] of the back end.
 pub async fn hold_what_is_old(store: &Store) -> Result<(), StoreError> {
     forget_last_beat(store).await?;
-    for workflow in store.workflows().await? {
-        while let Err(error) = hold(store, &workflow).await {
-            if !matches!(error, StoreError::Conflict { .. }) {
-                return Err(error);
+    for machine in store.machines().await? {
+        loop {
+            match hold(store, &machine.metadata.name).await {
+                Ok(()) | Err(StoreError::NotFound { .. }) => break,
+                // Another coordinator has changed one of the two.
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
     }
     Ok(())
 }
 
-async fn hold(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
-    let Some(machine) = store.machine(&workflow.spec.machine).await? else { return Ok(()) };
-    let is_newest = |status: &MachineStatus| status.workflow.as_ref() == Some(&workflow.metadata.name);
-    if !machine.status.as_ref().is_some_and(is_newest) {
-        return Ok(());
-    }
-    let (mut machine, now) = (Machine::clone(&machine), Timestamp::now());
+async fn hold(store: &Store, machine: &str) -> Result<(), StoreError> {
+    let Some(found) = store.machine(machine).await? else { return Ok(()) };
+    let Some(newest) = found.status.as_ref().and_then(|status| status.workflow.as_deref()) else { return Ok(()) };
+    let Some(workflow) = store.workflow(newest).await? else { return Ok(()) };
+    let (mut machine, now) = (Machine::clone(&found), Timestamp::now());
     let horizon = Horizon { as_of: None, started: now, lease: Duration::ZERO };
-    if mark_behind(&mut machine, workflow, &horizon, now) {
-        store.documents().update(Document::Machine(machine.into())).await?;
+    if mark_behind(&mut machine, &workflow, &horizon, now) {
+        let (kind, name) = (Kind::Workflow, newest.to_owned());
+        let seen = vec![Seen { kind, name, version: workflow.metadata.resource_version }];
+        let changed = vec![Document::Machine(machine.into())];
+        store.documents().write(ChangeSet { changed, seen, ..ChangeSet::default() }).await?;
     }
     Ok(())
 }

@@ -44,6 +44,6 @@ pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;
 pub use traits::{
-    Alone, CONFIRMED_WITHIN, ChangeSet, DocumentStore, Ended, EventLog, Hold, LoggedEvent, LoggedRun, Page,
-    SecretStore, Seen, Sizes, Unconfirmed, Unreadable, Upkeep,
+    Alone, CONFIRMED_WITHIN, ChangeSet, DocumentStore, Ended, EventLog, Hold, INCARNATION, LoggedEvent, LoggedRun,
+    Page, SecretStore, Seen, Sizes, Unconfirmed, Unreadable, Upkeep,
 };

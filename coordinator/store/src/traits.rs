@@ -188,6 +188,9 @@ pub struct Seen {
 /// earlier.
 pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 
+/// The secret that changes whenever a database that went back is marked as such. A coordinator that knew an earlier one begins anew.
+pub const INCARNATION: &str = "store/incarnation";
+
 /// Why a store cannot be written any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

@@ -235,16 +235,16 @@ fn a_store_moves_to_postgresql_and_back() {
 
 #[test]
 fn requests_in_a_database_put_back_wait_for_a_person() {
-    let (server, site) = (Server::start(&[]), Site::new());
-    let config = std::fs::read_to_string(site.config()).unwrap();
-    std::fs::write(site.config(), format!("{config}[store]\nurl = \"{}\"\n", server.create())).unwrap();
-    let path = site.config();
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let (site, path) = (&sites[0], sites[0].config());
     let mark = || run(&["restore", "--database", "--config", path.to_str().unwrap()]);
     let (is_well, said) = mark();
     assert!(!is_well && said.contains("has no store in it"), "{said}");
-    let coordinator = start(&site, LEADS);
+    let coordinator = start(site, LEADS);
     site.api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
-    site.api("POST", "/apply", &patient_template(&site));
+    site.api("POST", "/apply", &patient_template(site));
     let run = site.api("POST", "/machines/m1/provision", &json!({"template": "os"}));
     let run = run["metadata"]["name"].as_str().unwrap().to_owned();
     site.api("POST", "/tokens", &json!({"name": "ci", "role": "viewer"}));
@@ -261,7 +261,7 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
         let conditions = machine["status"]["conditions"].as_array().unwrap();
         conditions.iter().any(|c| c["type"] == "StoreBehind" && c["status"] == "True" && c["reason"] == "AskedBefore")
     };
-    let coordinator = start(&site, LEADS);
+    let coordinator = start(site, LEADS);
     assert!(!holds(), "it was away for seconds");
     coordinator.kill();
 
@@ -269,16 +269,26 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     put_back();
     let (is_well, said) = mark();
     assert!(is_well && said.contains("every bearer token of the backup is withdrawn (ci)"), "{said}");
-    let coordinator = start(&site, LEADS);
+    let a = start(site, LEADS);
     assert!(holds());
-    site.api("POST", &format!("/workflows/{run}/confirm"), &json!({}));
+    let confirm = || site.api("POST", &format!("/workflows/{run}/confirm"), &json!({}));
+    confirm();
     assert!(!holds());
 
-    // One that runs finds it out.
+    // Those that run find it out, and one of them holds.
+    share(&site.data(), &sites[1].data());
+    let b = start(&sites[1], LED);
     site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
+    until_asked(&sites[1], &format!("{API}/machines"), |answer| answer.contains("\"m2\""));
     put_back();
-    coordinator.until("the database went back to an older state", 1);
-    coordinator.until(LEADS, 2);
+    for coordinator in [&a, &b] {
+        coordinator.until("starts anew with what is there", 1);
+        coordinator.until(" ready ", 2);
+    }
     assert!(holds());
-    assert_eq!(asked(&site, &format!("{API}/machines/m2")).0, 404);
+    assert_eq!(asked(site, &format!("{API}/machines/m2")).0, 404);
+    let held = [&a, &b].map(|coordinator| coordinator.said().matches("went back to an older state").count());
+    assert_eq!(held.iter().sum::<usize>(), 1, "{held:?}");
+    confirm();
+    assert!(!holds());
 }

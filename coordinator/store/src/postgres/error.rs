@@ -75,6 +75,9 @@ pub enum PostgresError {
     /// It was put back, or a standby that did not have everything took its place.
     #[error("the database went back to revision {found}, although {seen} was stored: what came after is lost")]
     WentBack { found: u64, seen: u64 },
+    /// It went back, as another coordinator has found.
+    #[error("the database went back, and another coordinator has held what it asks for: this one knows what is lost")]
+    Held,
     /// Another coordinator leads, or has it alone.
     #[error("{by} has this database")]
     InUse { by: String },

@@ -93,10 +93,11 @@ impl PostgresStore {
         drop(older);
         presence::refuse_namesake(&client, link.options().name()).await?;
         let reader = Reader::new(link.clone());
+        let incarnation = schema::incarnation(&client).await?;
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
-        let writer = Writer::start((link, id), reader.clone(), table.clone(), &loaded.unreadable, session);
+        let writer = Writer::start((link, id, incarnation), reader.clone(), table.clone(), &loaded.unreadable, session);
         Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
     }
 

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::error::PostgresError;
 use super::presence;
+use crate::INCARNATION;
 use crate::seal::Sealer;
 
 /// Each takes the schema from its index to the next. Never edit one that was released: append. Coordinators of two versions may
@@ -98,6 +99,12 @@ pub(super) async fn found(client: &impl GenericClient) -> Result<i32, PostgresEr
     let found = client.query_one("SELECT schema FROM landfall", &[]).await?.get(0);
     refuse_newer(found)?;
     Ok(found)
+}
+
+/// What changes whenever a database that went back was marked as such (see [`crate::INCARNATION`]), as it is stored.
+pub(super) async fn incarnation(client: &Client) -> Result<Option<Vec<u8>>, PostgresError> {
+    let rows = client.query("SELECT value FROM secrets WHERE name = $1", &[&INCARNATION]).await?;
+    Ok(rows.first().map(|row| row.get(0)))
 }
 
 /// That a database is still the one that was opened as `id`, in a schema that this version knows.

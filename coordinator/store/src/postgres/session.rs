@@ -19,13 +19,16 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Of a connection to a database that is open already, as `id`.
-    pub(super) async fn again(link: &Link, id: Uuid) -> Result<Self, PostgresError> {
+    /// Of a connection to a database that is open already, as `id`, and was marked as put back as `incarnation` says.
+    pub(super) async fn again(link: &Link, id: Uuid, incarnation: Option<&[u8]>) -> Result<Self, PostgresError> {
         let hints = Arc::<Notify>::default();
         let client = link.connect(hints.clone()).await?;
         let checked = async {
             checks::server(&client, link.options().accepts_loss).await?;
             schema::check(&client, id).await?;
+            if schema::incarnation(&client).await?.as_deref() != incarnation {
+                return Err(PostgresError::Held);
+            }
             Self::begin(client, hints).await
         };
         within(checked).await

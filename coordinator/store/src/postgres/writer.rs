@@ -55,13 +55,15 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(
-        (link, id): (Link, Uuid), reader: Reader, table: Arc<Table>, unreadable: &[Unreadable], session: Session,
+        (link, id, incarnation): (Link, Uuid, Option<Vec<u8>>), reader: Reader, table: Arc<Table>,
+        unreadable: &[Unreadable], session: Session,
     ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
         // It confirms nothing before its first answer, which comes at once.
         let tenure = Arc::new(Tenure::new(since_boot().saturating_sub(CONFIRMED_WITHIN)));
         let (unread, hints) = (HashSet::new(), Hints::default());
-        let mut keeper = Keeper { link, id, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
+        let mut keeper =
+            Keeper { link, id, incarnation, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
         keeper.take_names(unreadable);
         Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
     }
@@ -97,6 +99,7 @@ impl Drop for Writer {
 struct Keeper {
     link: Link,
     id: Uuid,
+    incarnation: Option<Vec<u8>>,
     /// Its connections are of the server that was lost, if one was.
     reader: Reader,
     table: Arc<Table>,
@@ -246,6 +249,12 @@ impl Keeper {
         let [mut pause, longest] = BACKOFF;
         let tenure = self.tenure.clone();
         let mut logged = String::new();
+        if matches!(why, PostgresError::WentBack { .. }) {
+            // What others write meanwhile could hide it.
+            tracing::error!(error = %why, "this coordinator starts anew with what is there");
+            tenure.end();
+            return None;
+        }
         loop {
             // Each reason once: it may last for days.
             let reason = why.to_string();
@@ -260,7 +269,7 @@ impl Keeper {
             let wait = pause;
             let connecting = async {
                 sleep(wait).await;
-                let mut session = Session::again(&self.link, self.id).await?;
+                let mut session = Session::again(&self.link, self.id, self.incarnation.as_deref()).await?;
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
@@ -274,7 +283,7 @@ impl Keeper {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
                         }
-                        Err(error @ (PostgresError::WentBack { .. } | PostgresError::Moved)) => {
+                        Err(error @ (PostgresError::WentBack { .. } | PostgresError::Held | PostgresError::Moved)) => {
                             tracing::error!(%error, "this coordinator starts anew with what is there");
                             tenure.end();
                             return None;
