@@ -100,7 +100,7 @@ async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<(St
     }
 }
 
-/// Unless another coordinator has done so.
+/// Holds what the older database asks for, unless another coordinator has done so.
 async fn hold_what_is_old(store: &Store, went_back: &Path) -> Result<()> {
     let known = std::fs::read_to_string(went_back).with_context(|| format!("cannot read {}", went_back.display()))?;
     let mut lines = known.lines();
@@ -120,8 +120,8 @@ async fn hold_what_is_old(store: &Store, went_back: &Path) -> Result<()> {
     };
     if is_due {
         tracing::error!(
-            "the database went back to an older state: what was requested before waits for landfall confirm; delete tokens and revoke \
-             certificates again that were deleted and revoked since"
+            "the database went back to an older state: what was requested before waits for landfall confirm; tokens that were deleted \
+             and certificates that were revoked since are valid again: delete and revoke them"
         );
         backup::hold_what_is_old(store).await?;
     }
@@ -151,6 +151,6 @@ pub(crate) fn begin_again() -> anyhow::Error {
 /// for.
 pub(crate) fn went_back(data_dir: &Path, incarnation: &str) -> Result<()> {
     let path = data_dir.join(WENT_BACK);
-    // One that was written and not yet heeded says more.
+    // The one that is there has an earlier incarnation, or the one that was begun: what it asks for is not yet held.
     if path.exists() { Ok(()) } else { write_down(&path, &format!("{incarnation}\n")) }
 }

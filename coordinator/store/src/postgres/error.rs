@@ -75,8 +75,8 @@ pub enum PostgresError {
     /// It was put back, or a standby that did not have everything took its place.
     #[error("the database went back to revision {found}, although {seen} was stored: what came after is lost")]
     WentBack { found: u64, seen: u64 },
-    /// It went back, as another coordinator has found.
-    #[error("the database went back, and another coordinator has held what it asks for: this one knows what is lost")]
+    /// It went back: another coordinator has found that first, and has marked it.
+    #[error("the database went back, and another coordinator has marked it: this coordinator starts anew")]
     Held,
     /// Another coordinator leads, or has it alone.
     #[error("{by} has this database")]
