@@ -106,11 +106,14 @@ impl Others {
         Ok(watch)
     }
 
-    /// Takes in the next change.
+    /// Takes in the next change. Of what was made here no agent is to learn in this way; but a step that was given up, or came first,
+    /// may have left the index behind it.
     async fn take_in(&self, watch: &mut Watch, concerned: &Concerned) -> Result<(), Lost> {
         let change = watch.next().await?;
         self.note(&change).await?;
-        concerned.add(machine_of(&change.document));
+        if change.is_of_others() {
+            concerned.add(machine_of(&change.document));
+        }
         self.fleet.beside().followed(change.revision);
         Ok(())
     }

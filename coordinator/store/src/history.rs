@@ -43,18 +43,31 @@ pub struct Change {
     pub(crate) bytes: usize,
     /// Whether the disk has it too.
     pub(crate) is_written: bool,
+    /// Whether another coordinator may have made it.
+    is_of_others: bool,
 }
 
 impl Change {
     /// A change that was encoded for the disk.
     pub(crate) fn encoded(revision: u64, op: ChangeOp, document: Document, json: Arc<RawValue>) -> Self {
         let bytes = json.get().len();
-        Self { revision, op, document, encoded: Arc::new(json.into()), bytes, is_written: true }
+        Self { revision, op, document, encoded: Arc::new(json.into()), bytes, is_written: true, is_of_others: true }
     }
 
     /// A change that is written later; `bytes` is the length of what was written last.
     pub(crate) fn unwritten(revision: u64, document: Document, bytes: usize) -> Self {
-        Self { revision, op: ChangeOp::Modified, document, encoded: Arc::default(), bytes, is_written: false }
+        let (encoded, op) = (Arc::default(), ChangeOp::Modified);
+        Self { revision, op, document, encoded, bytes, is_written: false, is_of_others: true }
+    }
+
+    /// The same, made by this coordinator.
+    pub(crate) fn own(self) -> Self {
+        Self { is_of_others: false, ..self }
+    }
+
+    /// Whether another coordinator may have made it. Where the store cannot tell, it may.
+    pub fn is_of_others(&self) -> bool {
+        self.is_of_others
     }
 
     /// The document's JSON, if it was made already.

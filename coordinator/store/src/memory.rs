@@ -169,9 +169,9 @@ impl MemoryStore {
         }
     }
 
-    /// Takes in the next change of the store that this is a copy of.
-    pub fn take_in(&self, change: Change) {
-        self.table.apply(change);
+    /// Takes in the next change of the store that this is a copy of. `is_own`: who has the copy made it.
+    pub fn take_in(&self, change: Change, is_own: bool) {
+        self.table.apply(if is_own { change.own() } else { change });
     }
 }
 

@@ -11,13 +11,18 @@ use crate::{Change, ChangeOp, StoreError, journal, json};
 
 /// The documents of one transaction.
 pub(super) struct Overlay<'t> {
-    /// Every document as it was committed last.
+    /// Every document as it was committed last, but for those in `newer`.
     pub(super) table: &'t Table,
+    /// What others have committed since, of documents that the transaction is about. Gone ones have no document.
+    pub(super) newer: Vec<Newer>,
     /// The store's revision so far, this transaction's changes included.
     pub(super) revision: u64,
     /// What to publish once it is committed.
     pub(super) changes: Vec<Change>,
 }
+
+/// A document's kind and name, and what it is now.
+pub(super) type Newer = (Kind, String, Option<Document>);
 
 /// What is to be written of a change.
 pub(super) struct Effect {
@@ -27,8 +32,8 @@ pub(super) struct Effect {
 }
 
 impl<'t> Overlay<'t> {
-    pub(super) fn new(table: &'t Table, revision: u64) -> Self {
-        Self { table, revision, changes: Vec::new() }
+    pub(super) fn new(table: &'t Table, newer: Vec<Newer>, revision: u64) -> Self {
+        Self { table, newer, revision, changes: Vec::new() }
     }
 
     /// The newest change of a document within this transaction.
@@ -43,7 +48,10 @@ impl<'t> Overlay<'t> {
     pub(super) fn stored(&self, kind: Kind, name: &str) -> Option<Document> {
         match self.changed(kind, name) {
             Some(change) => Some(change.document.clone()).filter(|_| change.op != ChangeOp::Deleted),
-            None => self.table.get(kind, name),
+            None => match self.newer.iter().find(|newer| newer.0 == kind && newer.1 == name) {
+                Some((_, _, document)) => document.clone(),
+                None => self.table.get(kind, name),
+            },
         }
     }
 
@@ -65,7 +73,7 @@ impl<'t> Overlay<'t> {
     ) -> Result<Effect, StoreError> {
         let (json, revision) = (json::encoded(&document)?, self.revision + 1);
         let entry = journal::entry(old, &document, op, revision, by);
-        Ok(Effect { change: Change::encoded(revision, op, document, json), entry })
+        Ok(Effect { change: Change::encoded(revision, op, document, json).own(), entry })
     }
 
     /// Forgets what was taken in since there were `changes` of them, at `revision`.

@@ -1,31 +1,38 @@
-//! One transaction of the writer: two round trips, whatever is in it; one more each where others have written, or events come again.
+//! One transaction of the writer: two round trips, whatever is in it; one more where others have written, or events come again.
 //!
-//! It begins, takes the locks, and reads what it must know of the log; then everything is decided in memory; then it writes all of
-//! it and commits. Statements of one round trip are sent together, and one that the server refuses makes the commit a rollback.
+//! It begins, takes the locks, and reads what it must know of the log and of what others have written; then everything is decided in
+//! memory; then it writes all of it and commits. Statements of one round trip are sent together, and one that the server refuses
+//! makes the commit a rollback.
+//!
+//! While it has the lock of revisions, every other coordinator waits. So what others have written is read in that time, but made
+//! documents of only while the commit is under way; and where others write, what came while it waited goes with it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use landfall_api::{Document, Kind};
-use tokio_postgres::{Error, types::ToSql};
+use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::appends::{Log, Place, Wanted, place};
 use super::error::PostgresError;
 use super::job::{Job, Note, Planned, Positions};
-use super::load::{self, as_stored, number};
+use super::load::{self, Other, as_stored, number};
 use super::rows::{self, Entry};
 use super::session::Session;
 use crate::journal::By;
 use crate::memory::Table;
-use crate::overlay::Overlay;
+use crate::overlay::{Newer, Overlay};
 use crate::rules::Asked;
 use crate::stored::DOCUMENT_SCHEMA;
 use crate::{Change, HISTORY_PER_DOCUMENT, StoreError};
+
+/// Changes of others that are read with the lock: what several coordinators write in turn.
+const MOST: usize = 8192;
 
 type Params<'a, const N: usize> = [&'a (dyn ToSql + Sync); N];
 
 /// Why a transaction has not been committed.
 pub(super) enum Failed {
-    /// Some of what others changed is no longer kept: everything is to be loaded again.
+    /// Others changed more than is read with the lock, or some of it is no longer kept or not to be read.
     Behind,
     /// A workflow's events were deleted while this transaction waited for its row: there was none to lock.
     Deleted,
@@ -42,6 +49,8 @@ impl<E: Into<PostgresError>> From<E> for Failed {
 pub(super) struct Committed {
     pub(super) planned: Vec<Planned>,
     pub(super) positions: Positions,
+    /// What others had changed before; `None` if this version cannot read all of it.
+    pub(super) others: Option<Vec<Change>>,
     pub(super) changes: Vec<Change>,
 }
 
@@ -54,17 +63,50 @@ struct Plan<'j> {
     notes: Vec<&'j Note>,
 }
 
-/// Does all of it in one transaction, or nothing. `unreadable` are documents whose names are taken. `hints` says whether others are
-/// to learn of it at once.
+/// What a transaction goes by.
+pub(super) struct Ground<'s> {
+    pub(super) session: &'s Session,
+    pub(super) table: &'s Table,
+    /// Documents whose names are taken.
+    pub(super) unreadable: &'s HashSet<(Kind, String)>,
+    /// Whether others write too, as far as is known.
+    pub(super) is_beside: bool,
+    /// Whether others are to learn of it at once.
+    pub(super) hints: bool,
+}
+
+/// Does all of it in one transaction, or nothing. `more` adds to the jobs what has come meanwhile.
 pub(super) async fn commit(
-    session: &Session, table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &[Job], hints: bool,
+    ground: &Ground<'_>, jobs: &mut Vec<Job>, more: impl FnOnce(&mut Vec<Job>),
 ) -> Result<Committed, Failed> {
-    let log = begin(session, table, jobs).await?;
-    let plan = plan(table, unreadable, jobs, log);
+    let &Ground { session, table, .. } = ground;
+    let (log, others) = begin(ground, jobs, more).await?;
+    let newer = newer(&others, jobs)?;
+    let revision = others.last().map_or_else(|| table.revision(), Other::revision);
+    let plan = plan(Overlay::new(table, newer, revision), ground.unreadable, jobs, log);
     let known = positions_of(session, &plan.log.known).await?;
-    let mut positions = write(session, &plan, hints).await?;
+    let documents = async {
+        // The connection's task sends what is to be written.
+        tokio::task::yield_now().await;
+        others.into_iter().map(Other::into_change).collect()
+    };
+    let (positions, others) = tokio::join!(biased; write(session, &plan, ground.hints), documents);
+    let mut positions = positions?;
     positions.events.extend(known);
-    Ok(Committed { planned: plan.planned, positions, changes: plan.changes })
+    Ok(Committed { planned: plan.planned, positions, others, changes: plan.changes })
+}
+
+/// What others have made of the documents that the jobs are about.
+fn newer(others: &[Other], jobs: &[Job]) -> Result<Vec<Newer>, Failed> {
+    // The last change of each.
+    let last: HashMap<_, _> = others.iter().map(|other| (other.key(), other)).collect();
+    let asked = jobs.iter().flat_map(|job| match job {
+        Job::Change { asked, .. } => asked.as_slice(),
+        _ => &[],
+    });
+    let changed =
+        asked.map(Asked::key).filter_map(|(kind, name)| Some((kind, name, last.get(&(kind.as_str(), name))?)));
+    changed.map(|(kind, name, other)| Ok((kind, name.to_owned(), other.document().ok_or(Failed::Behind)?))).collect()
 }
 
 /// A statement that not every transaction needs.
@@ -72,47 +114,83 @@ async fn when<T>(is_needed: bool, statement: impl Future<Output = Result<T, Erro
     if is_needed { statement.await.map(Some) } else { Ok(None) }
 }
 
-/// Begins, and takes the locks. With the one of revisions, memory is made what the database is.
-async fn begin(session: &Session, table: &Table, jobs: &[Job]) -> Result<Log, Failed> {
+/// Begins, takes the locks, and reads: what is known of the log, and what others have changed.
+async fn begin(
+    ground: &Ground<'_>, jobs: &mut Vec<Job>, more: impl FnOnce(&mut Vec<Job>),
+) -> Result<(Log, Vec<Other>), Failed> {
+    let &Ground { session, table, is_beside, .. } = ground;
+    let is_locked = jobs.iter().any(|job| matches!(job, Job::Change { .. } | Job::Follow { .. }));
+    let seen = table.revision();
+    let is_newer = |locked: &Option<Row>| locked.as_ref().is_some_and(|row| number(row.get(0)) != seen);
+    let (log, rows) = if is_locked && is_beside {
+        let locked = lock(session, true).await?;
+        more(jobs);
+        let reads = when(is_newer(&locked), load::rows_after(session, seen));
+        let (rows, log) = tokio::join!(biased; reads, read_log(session, jobs));
+        (log?, rows?)
+    } else {
+        let (locked, log) = tokio::join!(biased; lock(session, is_locked), read_log(session, jobs));
+        let (locked, log) = (locked?, log?);
+        (log, when(is_newer(&locked), load::rows_after(session, seen)).await?)
+    };
+    let Some(mut rows) = rows else { return Ok((log, Vec::new())) };
+    let mut others = Vec::new();
+    loop {
+        let last = others.last().map_or(seen, Other::revision);
+        let (next, newest) = load::others(&rows, last)?.ok_or(Failed::Behind)?;
+        others.extend(next);
+        match others.last().map(Other::revision) {
+            Some(last) if last == newest => return Ok((log, others)),
+            Some(last) if others.len() < MOST => rows = load::rows_after(session, last).await?,
+            // Without the lock: that may take long.
+            _ => return Err(Failed::Behind),
+        }
+    }
+}
+
+/// Begins; answers the store's revision, where its lock is needed.
+async fn lock(session: &Session, is_needed: bool) -> Result<Option<Row>, Error> {
     let (client, statements) = (&session.client, &session.statements);
-    let changes = jobs.iter().any(|job| matches!(job, Job::Change { .. } | Job::Follow { .. }));
+    let (begun, locked) = tokio::join!(
+        biased;
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        when(is_needed, client.query_one(&statements.lock, &[])),
+    );
+    begun?;
+    locked
+}
+
+/// Locks the runs that the jobs' events are of, and reads what there is of them.
+async fn read_log(session: &Session, jobs: &[Job]) -> Result<Log, Failed> {
+    let (client, statements) = (&session.client, &session.statements);
     let wanted = Wanted::of(jobs.iter().flat_map(|job| match job {
         Job::Append { events, .. } => events.as_slice(),
         _ => &[],
     }));
-    let appends = !wanted.attempts.is_empty();
+    if wanted.attempts.is_empty() {
+        return Ok(Log::default());
+    }
     let workflows: Vec<_> = wanted.workflows.iter().collect();
     let column = |of: fn(&(uuid::Uuid, u32, u32)) -> i64| wanted.attempts.iter().map(of).collect::<Vec<_>>();
     let of = wanted.attempts.iter().map(|attempt| attempt.0).collect::<Vec<_>>();
     let (actions, attempts) = (column(|a| i64::from(a.1)), column(|a| i64::from(a.2)));
     let (in_runs, in_newest): (Params<'_, 1>, Params<'_, 3>) = ([&workflows], [&of, &actions, &attempts]);
-    let (begun, locked, made, runs, newest) = tokio::join!(
+    let (made, runs, newest) = tokio::join!(
         biased;
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-        when(changes, client.query_one(&statements.lock, &[])),
-        when(appends, client.execute(&statements.make_runs, &in_runs)),
-        when(appends, client.query(&statements.runs, &in_runs)),
-        when(appends, client.query(&statements.newest, &in_newest)),
+        client.execute(&statements.make_runs, &in_runs),
+        client.query(&statements.runs, &in_runs),
+        client.query(&statements.newest, &in_newest),
     );
-    begun?;
-    let locked = locked?;
     made?;
-    let (runs, newest) = (runs?.unwrap_or_default(), newest?.unwrap_or_default());
+    let (runs, newest) = (runs?, newest?);
     if runs.len() < workflows.len() {
         return Err(Failed::Deleted);
-    }
-    if let Some(row) = locked
-        && number(row.get(0)) != table.revision()
-        && !load::catch_up(session, table).await?
-    {
-        return Err(Failed::Behind);
     }
     Ok(Log::read(&runs, &newest))
 }
 
 /// Decides everything; nothing is read or written for it.
-fn plan<'j>(table: &Table, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job], log: Log) -> Plan<'j> {
-    let mut overlay = Overlay::new(table, table.revision());
+fn plan<'j>(mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job], log: Log) -> Plan<'j> {
     let mut plan = Plan {
         planned: Vec::with_capacity(jobs.len()),
         changes: Vec::new(),

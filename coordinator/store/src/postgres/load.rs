@@ -1,6 +1,8 @@
 //! What the database has, taken into memory: everything at the start, and then the changes of other coordinators.
 
-use tokio_postgres::{Client, IsolationLevel, Row};
+use landfall_api::Document;
+use serde_json::value::RawValue;
+use tokio_postgres::{Client, Error, IsolationLevel, Row};
 
 use super::error::PostgresError;
 use super::session::Session;
@@ -45,37 +47,80 @@ pub(super) async fn documents(client: &mut Client) -> Result<(Loaded, u64), Post
 pub(super) async fn catch_up(session: &Session, table: &Table) -> Result<bool, PostgresError> {
     loop {
         let seen = table.revision();
-        let rows = session.client.query(&session.statements.changes, &[&as_stored(seen), &PAGE]).await?;
-        let Some(newest) = rows.first().map(|row| number(row.get(0))) else { return Err(PostgresError::Another) };
-        if newest < seen {
-            return Err(PostgresError::WentBack { found: newest, seen });
+        let Some((others, newest)) = others(&rows_after(session, seen).await?, seen)? else { return Ok(false) };
+        for other in others {
+            let Some(change) = other.into_change() else { return Ok(false) };
+            table.apply(change);
         }
-        if newest == seen {
+        if newest == table.revision() {
             return Ok(true);
-        }
-        for row in &rows {
-            match change(row)? {
-                Some(change) if change.revision == table.revision() + 1 => table.apply(change),
-                _ => return Ok(false),
-            }
         }
     }
 }
 
-/// `None` if there is none, or none that this version can read.
-fn change(row: &Row) -> Result<Option<Change>, PostgresError> {
-    let Some(revision) = row.get::<_, Option<i64>>(1) else { return Ok(None) };
-    let (op, of, json): (i16, (String, String), String) = (row.get(2), (row.get(3), row.get(4)), row.get(5));
-    refuse_newer(&of, row.get(6))?;
-    let op = match op {
-        0 => ChangeOp::Added,
-        1 => ChangeOp::Modified,
-        _ => ChangeOp::Deleted,
-    };
-    let document = stored::read(&of.0, &of.1, &json).map(|row| row.document);
-    let encoded = serde_json::value::RawValue::from_string(json);
-    let (Ok(document), Ok(json)) = (document, encoded) else { return Ok(None) };
-    Ok(Some(Change::encoded(number(revision), op, document, json.into())))
+/// The changes after a revision, as [`others`] reads them; the oldest of them where there are many.
+pub(super) async fn rows_after(session: &Session, seen: u64) -> Result<Vec<Row>, Error> {
+    session.client.query(&session.statements.changes, &[&as_stored(seen), &PAGE]).await
+}
+
+/// A change of another coordinator, as the database has it.
+pub(super) struct Other {
+    revision: u64,
+    op: ChangeOp,
+    kind: String,
+    name: String,
+    json: String,
+}
+
+/// Those in the answer of [`rows_after`], and the revision of the store; none if some are no longer kept.
+pub(super) fn others(rows: &[Row], seen: u64) -> Result<Option<(Vec<Other>, u64)>, PostgresError> {
+    let Some(newest) = rows.first().map(|row| number(row.get(0))) else { return Err(PostgresError::Another) };
+    if newest < seen {
+        return Err(PostgresError::WentBack { found: newest, seen });
+    }
+    let (mut others, mut last) = (Vec::new(), seen);
+    if newest > seen {
+        for row in rows {
+            let revision = row.get::<_, Option<i64>>(1).map(number);
+            if revision != Some(last + 1) {
+                return Ok(None);
+            }
+            last += 1;
+            let op = match row.get::<_, i16>(2) {
+                0 => ChangeOp::Added,
+                1 => ChangeOp::Modified,
+                _ => ChangeOp::Deleted,
+            };
+            let of = (row.get(3), row.get(4));
+            refuse_newer(&of, row.get(6))?;
+            others.push(Other { revision: last, op, kind: of.0, name: of.1, json: row.get(5) });
+        }
+    }
+    Ok(Some((others, newest)))
+}
+
+impl Other {
+    pub(super) const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The kind and the name of its document.
+    pub(super) fn key(&self) -> (&str, &str) {
+        (&self.kind, &self.name)
+    }
+
+    /// The document after it, or that it is gone; `None` if this version cannot read it.
+    pub(super) fn document(&self) -> Option<Option<Document>> {
+        let document = stored::read(&self.kind, &self.name, &self.json).ok()?.document;
+        Some(Some(document).filter(|_| self.op != ChangeOp::Deleted))
+    }
+
+    /// `None` if this version cannot read it.
+    pub(super) fn into_change(self) -> Option<Change> {
+        let document = stored::read(&self.kind, &self.name, &self.json).ok()?.document;
+        let json = RawValue::from_string(self.json).ok()?;
+        Some(Change::encoded(self.revision, self.op, document, json.into()))
+    }
 }
 
 fn refuse_newer((kind, name): &(String, String), schema: i32) -> Result<(), PostgresError> {

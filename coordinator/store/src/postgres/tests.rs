@@ -291,6 +291,67 @@ async fn one_that_hangs_in_a_transaction_delays_the_others_shortly() {
     assert!(ended.is_closed() || ended.as_db_error().is_some(), "{ended}");
 }
 
+/// Takes the lock of revisions, and waits until the store waits for it with what it is asked.
+async fn locked<T>(options: &PostgresOptions, ask: impl FnOnce() -> T) -> (tokio_postgres::Client, T) {
+    let link = Link::new(options.clone());
+    let [holder, looker] = [link.connect(Arc::default()).await.unwrap(), link.connect(Arc::default()).await.unwrap()];
+    holder.batch_execute("BEGIN; SELECT * FROM landfall FOR UPDATE").await.unwrap();
+    let asked = ask();
+    within(async {
+        let waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while looker.query(waits, &[]).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    (holder, asked)
+}
+
+#[tokio::test]
+async fn a_write_goes_by_all_that_others_wrote_meanwhile() {
+    let options = database();
+    let store = Arc::new(PostgresStore::open(options.clone()).await.unwrap());
+    let stored = store.create(machine("m1")).await.unwrap();
+    let mut watch = store.watch(None, 1).unwrap();
+    let ask = |document: Document, creates: bool| {
+        let store = store.clone();
+        tokio::spawn(async move { if creates { store.create(document).await } else { store.update(document).await } })
+    };
+    let update = with_serial(&stored, "mine");
+    let (other, asked) = locked(&options, || [ask(update, false), ask(machine("new"), true)]).await;
+    // Another one writes more than is read at once, and m1 last.
+    let others = "INSERT INTO changes SELECT n + 1, 0, kind, 'x' || n, replace(json, '\"m1\"', '\"x' || n || '\"'), schema
+            FROM documents, generate_series(1, 2500) n;
+        INSERT INTO changes SELECT 2502, 1, kind, name, replace(json, '\"resourceVersion\":1', '\"resourceVersion\":2502'), schema
+            FROM documents;
+        INSERT INTO documents SELECT kind, name, json, schema FROM changes WHERE revision BETWEEN 2 AND 2501;
+        UPDATE documents d SET json = c.json FROM changes c WHERE c.revision = 2502 AND d.name = c.name;
+        UPDATE landfall SET revision = 2502; COMMIT";
+    other.batch_execute(others).await.unwrap();
+    let [updated, created] = asked;
+    let conflict = within(updated).await.unwrap().unwrap_err();
+    assert!(matches!(conflict, StoreError::Conflict { stored: 2502, given: 1, .. }), "{conflict}");
+    assert_eq!(within(created).await.unwrap().unwrap().metadata().resource_version, 2503);
+    let revisions = changes(&mut watch, 2502).await.into_iter().map(|change| change.0);
+    assert!(revisions.eq(2..=2503));
+
+    // It knows now that others write: what comes while it waits goes with the same transaction.
+    let (other, first) = locked(&options, || ask(machine("first"), true)).await;
+    let second = ask(machine("second"), true);
+    within(async {
+        while store.writer.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    other.batch_execute("COMMIT").await.unwrap();
+    for (asked, revision) in [(first, 2504), (second, 2505)] {
+        assert_eq!(within(asked).await.unwrap().unwrap().metadata().resource_version, revision);
+    }
+    let transactions = "SELECT count(DISTINCT xmin::text) FROM documents WHERE name IN ('first', 'second')";
+    assert_eq!(other.query_one(transactions, &[]).await.unwrap().get::<_, i64>(0), 1);
+}
+
 #[tokio::test]
 async fn changes_are_kept_within_a_bound() {
     let server = Server::start(&[]);

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 
-use super::batch::{self, Committed, Failed};
+use super::batch::{self, Committed, Failed, Ground};
 use super::connect::{ANSWER, Link, within};
 use super::error::PostgresError;
 use super::hints::Hints;
@@ -43,6 +43,8 @@ const CHANGES: i64 = 8192;
 const CHANGE_BYTES: i64 = 256 << 20;
 /// Older ones are dropped once in so many.
 const TRIM_EVERY: u64 = 1024;
+/// Who met what others had written expects for so long to meet more.
+const BESIDE: Duration = Duration::from_secs(10);
 /// A transaction that met another one is tried so often.
 const TRIES: usize = 4;
 
@@ -62,8 +64,17 @@ impl Writer {
         // It confirms nothing before its first answer, which comes at once.
         let tenure = Arc::new(Tenure::new(since_boot().saturating_sub(CONFIRMED_WITHIN)));
         let (unread, hints) = (HashSet::new(), Hints::default());
-        let mut keeper =
-            Keeper { link, id, incarnation, reader, table, unreadable: unread, hints, tenure: tenure.clone() };
+        let mut keeper = Keeper {
+            link,
+            id,
+            incarnation,
+            reader,
+            table,
+            unreadable: unread,
+            hints,
+            beside: None,
+            tenure: tenure.clone(),
+        };
         keeper.take_names(unreadable);
         Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
     }
@@ -76,6 +87,12 @@ impl Writer {
 
     pub(super) fn unconfirmed(&self) -> Duration {
         self.tenure.unconfirmed()
+    }
+
+    /// How many operations wait for the task.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.jobs.max_capacity() - self.jobs.capacity()
     }
 
     /// Asks for an operation; its answer comes after the commit.
@@ -106,6 +123,8 @@ struct Keeper {
     /// Documents that this version cannot read: their names are taken.
     unreadable: HashSet<(Kind, String)>,
     hints: Hints,
+    /// When a transaction met last what others had written.
+    beside: Option<Instant>,
     tenure: Arc<Tenure>,
 }
 
@@ -121,6 +140,15 @@ async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver
     }
 }
 
+/// Adds what waits in the queue.
+fn take_more(jobs: &mut Vec<Job>, queue: &mut mpsc::Receiver<Job>) {
+    while jobs.len() < BATCH
+        && let Ok(job) = queue.try_recv()
+    {
+        jobs.push(job);
+    }
+}
+
 impl Keeper {
     /// Writes and follows until the store is dropped (`None`), or the connection cannot be used any more.
     async fn serve(&mut self, mut session: Session, queue: &mut mpsc::Receiver<Job>) -> Option<PostgresError> {
@@ -132,10 +160,8 @@ impl Keeper {
             let outcome = tokio::select! {
                 job = queue.recv() => {
                     let mut jobs = vec![job?];
-                    while jobs.len() < BATCH && let Ok(job) = queue.try_recv() {
-                        jobs.push(job);
-                    }
-                    self.write(session, jobs).await
+                    take_more(&mut jobs, queue);
+                    self.write(session, jobs, queue).await
                 }
                 () = hints.notified() => self.follow(session).await,
                 _ = poll.tick() => self.follow(session).await,
@@ -180,20 +206,29 @@ impl Keeper {
     }
 
     /// Writes in one transaction, and answers. An error means that the session cannot be used any more.
-    async fn write(&mut self, session: &mut Session, jobs: Vec<Job>) -> Result<(), PostgresError> {
-        metrics().commit_operations.observe(jobs.len() as f64);
+    async fn write(
+        &mut self, session: &mut Session, mut jobs: Vec<Job>, queue: &mut mpsc::Receiver<Job>,
+    ) -> Result<(), PostgresError> {
         let (begun, asked) = (Instant::now(), since_boot());
-        let outcome = self.commit(session, &jobs).await;
+        let outcome = self.commit(session, &mut jobs, queue).await;
+        metrics().commit_operations.observe(jobs.len() as f64);
         metrics().commit_seconds.took(begun.elapsed());
         match outcome {
             Ok(committed) => {
                 // Before the answers: who has one goes on to promise something.
                 self.tenure.confirmed(asked);
                 let trims = committed.changes.iter().any(|change| change.revision.is_multiple_of(TRIM_EVERY));
-                committed.changes.into_iter().for_each(|change| self.table.apply(change));
+                let loaded = match committed.others {
+                    Some(others) => {
+                        others.into_iter().chain(committed.changes).for_each(|change| self.table.apply(change));
+                        Ok(())
+                    }
+                    None => self.load(session).await,
+                };
                 for (job, planned) in jobs.into_iter().zip(committed.planned) {
                     job.answer(planned, &committed.positions);
                 }
+                loaded?;
                 if trims { self.trim(session).await } else { Ok(()) }
             }
             Err(error) => {
@@ -216,14 +251,21 @@ impl Keeper {
         within(async { Ok(trim.await.map(drop)?) }).await
     }
 
-    async fn commit(&mut self, session: &mut Session, jobs: &[Job]) -> Result<Committed, PostgresError> {
+    async fn commit(
+        &mut self, session: &mut Session, jobs: &mut Vec<Job>, queue: &mut mpsc::Receiver<Job>,
+    ) -> Result<Committed, PostgresError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let hints = self.hints.may_give();
-            let commit = batch::commit(session, &self.table, &self.unreadable, jobs, hints);
+            let is_beside = self.beside.is_some_and(|last| last.elapsed() < BESIDE);
+            let ground = Ground { session, table: &self.table, unreadable: &self.unreadable, is_beside, hints };
+            let commit = batch::commit(&ground, jobs, |jobs| take_more(jobs, queue));
             let failed = match timeout(ANSWER, commit).await {
                 Ok(Ok(committed)) => {
+                    if committed.others.as_ref().is_none_or(|others| !others.is_empty()) {
+                        self.beside = Some(Instant::now());
+                    }
                     if !committed.changes.is_empty() {
                         self.hints.wrote(hints);
                     }

@@ -91,7 +91,7 @@ pub(super) fn update_later(batch: &mut Batch<'_>, document: Document, by: By) ->
     match rules::updated(&old, document, revision)? {
         Written::Same => Ok(old),
         Written::As(ChangeOp::Modified, new) if bytes <= LATER_BYTES && journal::unchanged(&old, &new) => {
-            Ok(overlay.push(Change::unwritten(revision, new, bytes)))
+            Ok(overlay.push(Change::unwritten(revision, new, bytes).own()))
         }
         Written::As(op, new) => {
             let effect = overlay.written(Some(&old), op, new, by)?;

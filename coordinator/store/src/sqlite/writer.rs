@@ -151,7 +151,7 @@ pub(super) type Last = fn(&mut Batch<'_>) -> Result<(), StoreError>;
 /// The last transaction; after it the disk has the revision as it is.
 fn end(connection: &Connection, progress: &mut Progress, last: Last) -> Result<(), StoreError> {
     let transaction = connection.unchecked_transaction()?;
-    let overlay = Overlay::new(&progress.table, progress.revision);
+    let overlay = Overlay::new(&progress.table, Vec::new(), progress.revision);
     let mut batch = Batch { transaction, overlay, unwritten: &mut progress.unwritten, written: Vec::new(), lost: None };
     last(&mut batch)?;
     note_revision(&batch.transaction, progress.revision)?;
@@ -237,7 +237,7 @@ fn commit(
         Ok(transaction) => transaction,
         Err(error) => return refuse(jobs, &Arc::new(error)),
     };
-    let overlay = Overlay::new(&progress.table, progress.revision);
+    let overlay = Overlay::new(&progress.table, Vec::new(), progress.revision);
     let mut batch = Batch { transaction, overlay, unwritten: &mut progress.unwritten, written: Vec::new(), lost: None };
     let answers = jobs.into_iter().map(|job| job(Ok(&mut batch))).collect();
     let Batch { transaction, overlay: Overlay { revision, changes, .. }, written, lost, .. } = batch;

@@ -2,7 +2,7 @@
 //! point between two of its operations, also between the moment something is durable and the moment it is answered. Or as a database
 //! that a coordinator is cut off from, which goes on with what it has in memory; others may write to it, and it hears of that late.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,7 @@ pub(crate) fn behind(
         fuse,
         truth,
         link,
+        wrote: Mutex::default(),
         durable: Mutex::default(),
     };
     let view = Arc::new(view);
@@ -106,6 +107,8 @@ pub(crate) struct View {
     fuse: Arc<Fuse>,
     truth: Truth,
     link: Link,
+    /// The revisions that it wrote and has not taken in: it knows what is in them.
+    wrote: Mutex<BTreeSet<u64>>,
     /// What the disk has of documents that are newer in memory, and since when.
     durable: Mutex<HashMap<(Kind, String), (Instant, Document)>>,
 }
@@ -129,27 +132,42 @@ impl View {
         while self.link.cut_since().is_none()
             && let Some(change) = tokio::task::unconstrained(following.next()).now_or_never()
         {
-            self.memory.take_in(change.unwrap());
+            let change = change.unwrap();
+            let is_own = self.wrote.lock().unwrap().remove(&change.revision);
+            self.memory.take_in(change, is_own);
         }
     }
 
     /// Does something to the store, unless a crash or a cut comes between; or between that and the answer.
     async fn reach<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.reach_and_write(async { Ok((work.await?, Vec::new())) }).await
+    }
+
+    /// The same. `work` answers with the revisions that it wrote; with the answer this coordinator knows that they are its own.
+    async fn reach_and_write<T>(
+        &self, work: impl Future<Output = Result<(T, Vec<u64>), StoreError>>,
+    ) -> Result<T, StoreError> {
+        // A connection may break at any time, before what was asked or after it.
+        let breaks = self.own.is_some() && self.fuse.draw(|chance| chance.below(400) == 0);
         let in_time = async {
             self.fuse.pass().await;
             self.link.mended().await;
             let done = work.await;
             self.fuse.pass().await;
             self.link.mended().await;
+            if let Ok((_, revisions)) = &done
+                && !breaks
+            {
+                let known = revision(&self.memory);
+                self.wrote.lock().unwrap().extend(revisions.iter().filter(|revision| **revision > known));
+            }
             self.catch_up();
-            done
+            Ok(done?.0)
         };
         let lost = |after| StoreError::Postgres(Arc::new(PostgresError::Silent(after)));
         if self.database.down().get() {
             return Err(lost(Duration::ZERO));
         }
-        // A connection may break at any time, before what was asked or after it.
-        let breaks = self.own.is_some() && self.fuse.draw(|chance| chance.below(400) == 0);
         if breaks && self.fuse.draw(|chance| chance.percent(50)) {
             return Err(lost(Duration::ZERO));
         }
@@ -174,7 +192,7 @@ impl View {
         }
     }
 
-    async fn change(&self, mut set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+    async fn change(&self, mut set: ChangeSet) -> Result<(Vec<Document>, Vec<u64>), StoreError> {
         let (later, new, mut before) = (set.is_later, set.new.len(), Vec::new());
         for document in &mut set.new {
             // By the seed: what goes by their order is the same each time.
@@ -186,8 +204,11 @@ impl View {
         }
         let after = self.inner.documents().write(set).await?;
         self.database.wrote();
+        let version = |document: &Document| document.metadata().resource_version;
+        let mut revisions: Vec<_> = after.iter().take(new).map(version).collect();
         for (before, after) in before.into_iter().zip(after.iter().skip(new)) {
             let Some(before) = before.filter(|before| before != after) else { continue };
+            revisions.push(version(after));
             match (&before, after) {
                 (Document::Machine(old), Document::Machine(new)) => self.truth.machine_changed(old, new),
                 (Document::Workflow(old), Document::Workflow(new)) => {
@@ -207,7 +228,7 @@ impl View {
                 durable.insert(key, (Instant::now(), before));
             }
         }
-        Ok(after)
+        Ok((after, revisions))
     }
 }
 
@@ -224,7 +245,7 @@ impl DocumentStore for View {
         self.memory.counts().await
     }
     async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
-        self.reach(self.change(set)).await
+        self.reach_and_write(self.change(set)).await
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         self.reach(async {
