@@ -29,6 +29,8 @@ pub struct Subject {
     /// Which of them is asked, measured and killed.
     chosen: usize,
     pin: Pin,
+    /// For the boot scripts: plain HTTP, one connection a machine.
+    scripts: reqwest::Client,
     /// Ends after the coordinators.
     database: Option<Server>,
 }
@@ -69,7 +71,9 @@ impl Subject {
             first.get_or_insert_with(|| member.path().to_owned());
         }
         let pin = members.first().context("there are none")?.pin(&kind)?.parse()?;
-        Ok(Self { kind, members, chosen: 0, pin, database })
+        // Made once: it reads every certificate of the system.
+        let scripts = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(REQUEST_LIMIT).build()?;
+        Ok(Self { kind, members, chosen: 0, pin, scripts, database })
     }
 
     fn chosen(&self) -> &Member {
@@ -221,10 +225,9 @@ impl Subject {
         if matches!(self.kind, Kind::Echo) {
             return Ok(SecretText::new("x".repeat(64)));
         }
-        // The plain HTTP port, over TCP, as iPXE asks; one connection a machine.
-        let client = reqwest::Client::builder().no_proxy().timeout(REQUEST_LIMIT).build()?;
+        // The plain HTTP port, over TCP, as iPXE asks.
         let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.chosen().http, machine.mac);
-        let script = client.get(url).send().await?.error_for_status()?.text().await?;
+        let script = self.scripts.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
         Ok(SecretText::new(
             at.with_context(|| format!("the boot script of {} does not start the agent: {script}", machine.name))?,
