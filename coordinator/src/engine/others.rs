@@ -106,8 +106,8 @@ impl Others {
         Ok(watch)
     }
 
-    /// Takes in the next change. Of what was made here no agent is to learn in this way; but a step that was given up, or came first,
-    /// may have left the index behind it.
+    /// Takes in the next change. Who makes a change here instructs the machine's agent, and puts it into the index; but where that was
+    /// given up in between, only this brings the index up to date.
     async fn take_in(&self, watch: &mut Watch, concerned: &Concerned) -> Result<(), Lost> {
         let change = watch.next().await?;
         self.note(&change).await?;

@@ -1,11 +1,11 @@
-//! One transaction of the writer: two round trips, whatever is in it; one more where others have written, or events come again.
+//! One transaction of the writer: two round trips, whatever is in it; one more each where others write, or events come again.
 //!
 //! It begins, takes the locks, and reads what it must know of the log and of what others have written; then everything is decided in
 //! memory; then it writes all of it and commits. Statements of one round trip are sent together, and one that the server refuses
 //! makes the commit a rollback.
 //!
-//! While it has the lock of revisions, every other coordinator waits. So what others have written is read in that time, but made
-//! documents of only while the commit is under way; and where others write, what came while it waited goes with it.
+//! While it has the lock of revisions, every other coordinator waits. So in that time it parses no document of others but those that
+//! its jobs are about, and the rest while the commit is under way. Where others write, it takes the jobs that came while it waited, too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -86,7 +86,7 @@ pub(super) async fn commit(
     let plan = plan(Overlay::new(table, newer, revision), ground.unreadable, jobs, log);
     let known = positions_of(session, &plan.log.known).await?;
     let documents = async {
-        // The connection's task sends what is to be written.
+        // Lets the connection's task send what is to be written first.
         tokio::task::yield_now().await;
         others.into_iter().map(Other::into_change).collect()
     };

@@ -353,6 +353,18 @@ async fn a_write_goes_by_all_that_others_wrote_meanwhile() {
 }
 
 #[tokio::test]
+async fn large_documents_are_compressed_with_lz4() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database()).await.unwrap();
+    let small = store.create(machine("m1")).await.unwrap();
+    store.update(with_serial(&small, &"serial".repeat(1000))).await.unwrap();
+    for table in ["documents", "changes"] {
+        let methods = format!("SELECT string_agg(DISTINCT pg_column_compression(json), ' ') FROM {table}");
+        assert_eq!(server.sql("test0", &methods), "lz4", "{table}");
+    }
+}
+
+#[tokio::test]
 async fn changes_are_kept_within_a_bound() {
     let server = Server::start(&[]);
     let store = PostgresStore::open(server.database()).await.unwrap();
