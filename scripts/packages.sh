@@ -15,6 +15,7 @@ dosfstools checks it
 e2fsprogs makes and reads ext4 without mounting it
 xfsprogs makes XFS in the tests of installed systems
 btrfs-progs makes btrfs there
+lvm2 makes volume groups in the tests of storage
 gdisk checks partition tables
 fdisk checks partition tables
 grub-pc-bin boot loader for BIOS
@@ -83,6 +84,7 @@ function_of() {
     e2fsprogs) echo mkfs.ext4 ;;
     xfsprogs) echo mkfs.xfs ;;
     btrfs-progs) echo mkfs.btrfs ;;
+    lvm2) echo lvm ;;
     gdisk) echo sgdisk ;;
     fdisk) echo sfdisk ;;
     grub-common) echo grub-mkimage ;;

@@ -71,29 +71,61 @@ fn a_group_name_of_another_disk_changes_nothing() {
     assert!(fs::read(&taken.path).unwrap().iter().all(|byte| *byte == 0));
 }
 
+/// Makes a volume group of this device alone, as a storage action does.
+fn make_group(group: &str, at: &Path) -> Result<(), Failure> {
+    let device = Device::Partition { disk: 0, number: 1 };
+    let members = vec![GroupMember { device, uuid: Uuid::new_v4(), start: MIB }];
+    let step = Step::Group { name: group.into(), members };
+    let report = Reporter::new(std::io::sink());
+    let (path, keys) = (|_: &Device| at.into(), BTreeMap::new());
+    let means = commands::Means::new(std::slice::from_ref(&step), &path, &keys);
+    let made = commands::make(&step, &means).unwrap();
+    made.iter().try_for_each(|command| Installed { report: &report }.run(command))
+}
+
 #[test]
 fn lvm_itself_says_which_groups_are_elsewhere() {
     let (Some(taken), Some(other)) = (device(64 * MIB, 512), device(65 * MIB, 512)) else { return };
-    let make = |group: &str, at: &Path| {
-        let device = Device::Partition { disk: 0, number: 1 };
-        let members = vec![GroupMember { device, uuid: Uuid::new_v4(), start: MIB }];
-        let step = Step::Group { name: group.into(), members };
-        let report = Reporter::new(std::io::sink());
-        let (path, keys) = (|_: &Device| at.into(), BTreeMap::new());
-        let means = commands::Means::new(std::slice::from_ref(&step), &path, &keys);
-        let made = commands::make(&step, &means).unwrap();
-        made.iter().try_for_each(|command| Installed { report: &report }.run(command))
-    };
     let (ours, theirs) = (format!("ours{}", process::id()), format!("theirs{}", process::id()));
-    if let Err(failed) = make(&theirs, &other.path) {
+    if let Err(failed) = make_group(&theirs, &other.path) {
         return eprintln!("SKIPPED: no volume group: {}", failed.problem);
     }
     // As an earlier attempt left it.
-    make(&ours, &taken.path).unwrap();
+    make_group(&ours, &taken.path).unwrap();
     // LVM is asked, and no program runs after it.
     let asked = |group: &str| perform(&with_group(group), &[taken.facts()], 1, person).unwrap_err().problem;
     let problem = asked(&theirs);
     let words = format!("is on {} of disk ", other.path.display());
     assert!(problem.code == ErrorCode::DiskInUse && problem.message.contains(&words), "{problem}");
     assert_eq!(asked(&ours).message, "the power was cut");
+}
+
+#[test]
+fn a_group_on_a_kept_partition_stops_the_layout() {
+    let Some(device) = device(160 * MIB, 512) else { return };
+    let first = storage(json!({"disks": [{"partitions": [{"name": "kept", "size": "64MiB"}, {"role": "root"}]}]}));
+    assert!(perform(&first, &[device.facts()], 9, |_| {}).unwrap());
+    let group = format!("kept{}", process::id());
+    if let Err(failed) = make_group(&group, &device.partition(1)) {
+        return eprintln!("SKIPPED: no volume group: {}", failed.problem);
+    }
+    let second = |name: &str| {
+        storage(json!({"disks": [{"partitions": [{"name": "kept", "preserve": true}, {"name": "pv"}]}],
+            "volumeGroups": [{"name": name, "from": ["pv"], "volumes": [{"name": "root", "mount": "/"}]}]}))
+    };
+    let later = |run: &mut Assignment| {
+        run.workflow_uid = workflow(2);
+        person(run);
+    };
+    let before = fs::read(&device.path).unwrap();
+    let problem = perform(&second(&group), &[device.facts()], 9, later).unwrap_err().problem;
+    let words = format!("volume group {group}: one of this name is on {} of disk ", device.partition(1).display());
+    assert!(problem.code == ErrorCode::DiskInUse && problem.message.contains(&words), "{problem}");
+    assert!(fs::read(&device.path).unwrap() == before, "the disk was changed");
+    // Of another name there may be one: only then the disk is written.
+    assert_eq!(
+        perform(&second("other"), &[device.facts()], 1, later).unwrap_err().problem.message,
+        "the power was cut"
+    );
+    assert!(fs::read(&device.path).unwrap() != before);
 }
