@@ -66,15 +66,34 @@ impl Sightings {
                 requests: seen.requests,
             })
         };
-        let mut items: Vec<Sighting> = self.lock().iter().filter_map(shown).collect();
-        items.sort_by_key(|sighting| std::cmp::Reverse(sighting.last_seen));
-        items
+        merged([self.lock().iter().filter_map(shown).collect()])
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MacAddr, Seen>> {
         // Every change is complete in itself.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What several coordinators have seen, the newest first. A broadcast reaches many of them, so their requests are not added up: the
+/// largest count stands.
+pub fn merged(lists: impl IntoIterator<Item = Vec<Sighting>>) -> Vec<Sighting> {
+    let mut ports: BTreeMap<MacAddr, Sighting> = BTreeMap::new();
+    for sighting in lists.into_iter().flatten() {
+        let Some(known) = ports.get_mut(&sighting.mac) else {
+            ports.insert(sighting.mac, sighting);
+            continue;
+        };
+        let first_seen = known.first_seen.min(sighting.first_seen);
+        let requests = known.requests.max(sighting.requests);
+        if sighting.last_seen > known.last_seen {
+            *known = sighting;
+        }
+        (known.first_seen, known.requests) = (first_seen, requests);
+    }
+    let mut items: Vec<Sighting> = ports.into_values().collect();
+    items.sort_by_key(|sighting| std::cmp::Reverse(sighting.last_seen));
+    items
 }
 
 #[cfg(test)]
@@ -121,6 +140,20 @@ mod tests {
         let listed = sightings.list(|mac| (mac == self::mac(1)).then(|| "web-1".to_owned()));
         let named: Vec<_> = listed.iter().map(|seen| (seen.mac, seen.machine.as_deref())).collect();
         assert_eq!(named, [(mac(2), None), (mac(1), Some("web-1"))]);
+    }
+
+    #[test]
+    fn a_port_that_several_coordinators_saw_is_one() {
+        let [one, two] = [(at(1), 2), (at(2), 1)].map(|(begun, times)| {
+            let sightings = Sightings::default();
+            (0..times).for_each(|_| sightings.unserved(request(1, Service::Dhcp, true), begun));
+            sightings.unserved(request(begun.as_second() as u16 + 1, Service::Http, true), at(9));
+            sightings.list(no_machine)
+        });
+        let listed = merged([one, two]);
+        let shown: Vec<_> = listed.iter().map(|s| (s.mac, s.first_seen, s.last_seen, s.requests)).collect();
+        let expected = [(mac(2), at(9), at(9), 1), (mac(3), at(9), at(9), 1), (mac(1), at(1), at(2), 2)];
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Requests that another coordinator of the same database answers: of a machine's power and console the one that leads, of a workflow's
-//! logs the one that has its machine's agent.
+//! logs the one that has its machine's agent. Of what each of them has a part, all are asked.
 //!
 //! This one has judged who calls. It asks in the caller's name, with a certificate that it makes for that; the other one takes it, and
 //! leaves the audit log to this one.
@@ -14,8 +14,11 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::TryStreamExt as _;
+use futures::future::join_all;
 use landfall_api::{ErrorCode, Problem};
 use landfall_machine::elsewhere;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::caller::Operator;
 use super::problem::Refusal;
@@ -24,6 +27,8 @@ use crate::tls::Peer;
 
 /// The other coordinator answers a connection within this, or is gone.
 const CONNECT: Duration = Duration::from_secs(5);
+/// A part of a list that another coordinator has is there within this, or left out.
+const PART: Duration = Duration::from_secs(2);
 /// An answer that says why a request was refused is no longer.
 const PROBLEM_BYTES: usize = 64 << 10;
 
@@ -49,8 +54,7 @@ pub(super) struct Passage {
 pub(super) async fn pass_on(
     State(Passage { coordinator, answers }): State<Passage>, parameters: RawPathParams, request: Request, next: Next,
 ) -> Response {
-    // It was passed on to this one.
-    if matches!(request.extensions().get::<Peer>(), Some(Peer::Operator(certificate)) if certificate.stands_in) {
+    if is_passed_on(request.extensions().get::<Peer>()) {
         return next.run(request).await;
     }
     let name = parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned());
@@ -65,6 +69,33 @@ pub(super) async fn pass_on(
         Err(problem) => Err(problem),
     };
     outcome.unwrap_or_else(|problem| Refusal::from(problem).into_response())
+}
+
+/// Whether another coordinator asks, in a person's name.
+pub(super) fn is_passed_on(peer: Option<&Peer>) -> bool {
+    matches!(peer, Some(Peer::Operator(certificate)) if certificate.stands_in)
+}
+
+/// What each of the others answers to a question of this person. One that gives no answer is left out: it may be gone.
+///
+/// # Errors
+/// [`Problem`] with code `Internal`: this one cannot make a certificate for that, or a client.
+pub(super) async fn parts<T: DeserializeOwned>(
+    coordinator: &Coordinator, operator: &Operator, path: &str,
+) -> Result<Vec<T>, Problem> {
+    let client = &client(coordinator, operator)?;
+    let parts = coordinator.config.others.iter().map(|at| async move {
+        let part = async { client.get(format!("{at}{path}")).send().await?.error_for_status()?.json().await };
+        match timeout(PART, part).await {
+            Ok(Ok(part)) => return Some(part),
+            Ok(Err(error)) => {
+                tracing::warn!(at, path, error = %error.without_url(), "another coordinator's part is missing")
+            }
+            Err(_) => tracing::warn!(at, path, "another coordinator did not answer in time; its part is missing"),
+        }
+        None
+    });
+    Ok(join_all(parts).await.into_iter().flatten().collect())
 }
 
 fn leading(coordinator: &Coordinator) -> Result<Option<String>, Problem> {
@@ -84,25 +115,30 @@ async fn with_agent(coordinator: &Coordinator, workflow: &str) -> Result<Option<
     Ok(elsewhere::other(&machine, coordinator.engine.fleet().own().as_deref()).map(str::to_owned))
 }
 
-async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Response, Problem> {
+/// Asks other coordinators in this person's name.
+fn client(coordinator: &Coordinator, operator: &Operator) -> Result<reqwest::Client, Problem> {
     let internal = |what: &str, error: &dyn std::error::Error| {
-        Problem::new(ErrorCode::Internal, format!("cannot ask the coordinator at {at}: {what}: {error}"))
-    };
-    let (parts, body) = request.into_parts();
-    let Some(operator) = parts.extensions.get::<Operator>() else {
-        return Err(Problem::new(ErrorCode::Unauthenticated, "it is not known who asks"));
+        Problem::new(ErrorCode::Internal, format!("cannot ask another coordinator: {what}: {error}"))
     };
     let identity = coordinator.pki.stand_in(&operator.name, operator.role);
     let identity = identity.map_err(|error| internal("no certificate", &error))?;
     let unfit = |error: reqwest::Error| internal("no connection can be made", &error);
-    let client = reqwest::Client::builder()
+    reqwest::Client::builder()
         .no_proxy()
         .connect_timeout(CONNECT)
         .redirect(reqwest::redirect::Policy::none())
         .tls_certs_only([reqwest::Certificate::from_der(coordinator.pki.ca_der()).map_err(unfit)?])
         .identity(reqwest::Identity::from_pem(identity.as_bytes()).map_err(unfit)?)
         .build()
-        .map_err(unfit)?;
+        .map_err(unfit)
+}
+
+async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let Some(operator) = parts.extensions.get::<Operator>() else {
+        return Err(Problem::new(ErrorCode::Unauthenticated, "it is not known who asks"));
+    };
+    let client = client(coordinator, operator)?;
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut asked = client.request(parts.method.clone(), format!("{at}{path}"));
     for header in [CONTENT_TYPE, ACCEPT, IF_MATCH] {

@@ -7,15 +7,19 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
-use landfall_api::{ManifestReport, SightingList};
+use axum::{Extension, Json, Router};
+use landfall_api::{API_PATH, ManifestReport, SightingList};
 use serde_json::{Value, json};
 
+use super::caller::Operator;
+use super::elsewhere::{is_passed_on, parts};
 use super::problem::Refusal;
 use crate::finding::{Finding, worst};
 use crate::health::ready;
 use crate::metrics;
+use crate::sightings::merged;
 use crate::state::Coordinator;
+use crate::tls::Peer;
 
 /// Prometheus' text form.
 pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -46,8 +50,28 @@ pub(super) async fn manifests(State(coordinator): State<Arc<Coordinator>>) -> Js
     Json(coordinator.ops.manifests.report())
 }
 
-pub(super) async fn sightings(State(coordinator): State<Arc<Coordinator>>) -> Json<SightingList> {
-    Json(SightingList { items: coordinator.ops.sightings.list(|mac| coordinator.engine.boot().machine_of_mac(mac)) })
+/// Of all coordinators of this database: which one a port's requests reach is chance.
+pub(super) async fn sightings(
+    State(coordinator): State<Arc<Coordinator>>, peer: Option<Extension<Peer>>, operator: Operator,
+) -> Result<Json<SightingList>, Refusal> {
+    let own = coordinator.ops.sightings.list(|mac| coordinator.engine.boot().machine_of_mac(mac));
+    if coordinator.config.others.is_empty() || is_passed_on(peer.as_deref()) {
+        return Ok(Json(SightingList { items: own }));
+    }
+    let others: Vec<SightingList> = parts(&coordinator, &operator, &format!("{API_PATH}/sightings")).await?;
+    let mut items = Vec::new();
+    for sighting in merged(std::iter::once(own).chain(others.into_iter().map(|list| list.items))) {
+        // One coordinator may have seen the port before another one booted it.
+        let machine = match &sighting.machine {
+            Some(name) => coordinator.store.machine(name).await?,
+            None => None,
+        };
+        let heard = machine.and_then(|machine| machine.status.as_ref()?.last_heard);
+        if heard.is_none_or(|heard| heard <= sighting.last_seen) {
+            items.push(sighting);
+        }
+    }
+    Ok(Json(SightingList { items }))
 }
 
 /// The routes of `[metrics] listen`: open to every caller of that port, so it is off unless configured.

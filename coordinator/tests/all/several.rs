@@ -154,10 +154,17 @@ async fn an_agent_is_reached_through_every_coordinator() {
     }
     let named = |url: String| move |answer: &str| answer.contains(&format!("\"coordinator\":\"{url}\""));
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[1].url()));
+    // A port that one did not serve shows at both, until its machine is heard at any.
+    boot_script(&sites[0], "52:54:00:00:00:01&arch=arm64");
+    let sightings = format!("{API}/sightings");
+    for site in &sites {
+        until_asked(site, &sightings, |answer| answer.contains("\"machine\":\"m1\""));
+    }
     b.kill();
     agent.report(2).await;
     agent.handle.flush(LIMIT).await.unwrap();
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[0].url()));
+    until_asked(&sites[0], &sightings, |answer| answer.contains("\"items\":[]"));
     drop(a);
 }
 

@@ -24,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 const SETTLE: Duration = Duration::from_secs(4);
 /// Measurements of memory, a second apart; the median counts.
 const LOOKS: usize = 3;
+/// Two heartbeats of every agent.
+const IDLE: Duration = Duration::from_secs(10);
 /// Events a second at which latency is measured.
 pub const STEADY_RATE: u32 = 1000;
 /// At least so many events are measured at the steady rate, however few machines there are.
@@ -63,6 +65,8 @@ pub struct Figures {
     pub bytes_per_session_fresh: u64,
     /// The same after all traffic.
     pub bytes_per_session: u64,
+    /// Processor time of a second in which all sessions are open and nothing is reported, milliseconds.
+    pub idle_ms_per_second: f64,
     /// Latency of acks at a steady rate, milliseconds.
     pub ack_p50_ms: f64,
     /// Its 99th percentile.
@@ -102,6 +106,7 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
     let enrol_seconds = begun.elapsed().as_secs_f64();
     sleep(SETTLE).await;
     let bytes_per_session_fresh = per_session(memory(&subject).await?);
+    let idle_ms_per_second = idle(&subject).await?;
 
     let steady = steady(&agents).await?;
     let busy = processor(&subject)?;
@@ -137,6 +142,7 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
         bytes_before,
         bytes_per_session_fresh,
         bytes_per_session,
+        idle_ms_per_second,
         ack_p50_ms: percentile(&steady.latencies, 50),
         ack_p99_ms: percentile(&steady.latencies, 99),
         steady_rate: steady.rate,
@@ -152,6 +158,13 @@ pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
 /// Of all its processes.
 fn processor(subject: &Subject) -> Result<Duration> {
     subject.pids().into_iter().map(processor_time).sum()
+}
+
+/// What open sessions cost by themselves: heartbeats, and whatever else goes by the clock.
+async fn idle(subject: &Subject) -> Result<f64> {
+    let (busy, begun) = (processor(subject)?, Instant::now());
+    sleep(IDLE).await;
+    Ok((processor(subject)? - busy).as_secs_f64() * 1e3 / begun.elapsed().as_secs_f64())
 }
 
 /// Of all its processes.

@@ -65,11 +65,12 @@ impl Report {
         for (head, figures) in &shown {
             out += &format!("{:>20}", format!("{head}, {}", figures.agents));
         }
-        let rows: [(&str, Cell); 13] = [
+        let rows: [(&str, Cell); 14] = [
             ("servers; what follows is of all of them", |f| f.servers.to_string()),
             ("all enrolled and at work, s", |f| format!("{:.1}", f.enrol_seconds)),
             ("bytes a session, fresh", |f| f.bytes_per_session_fresh.to_string()),
             ("bytes a session, after traffic", |f| f.bytes_per_session.to_string()),
+            ("processor ms a second, idle", |f| format!("{:.0}", f.idle_ms_per_second)),
             ("events/s at the steady rate", |f| format!("{:.0}", f.steady_rate)),
             ("ack latency p50, ms", |f| format!("{:.1}", f.ack_p50_ms)),
             ("ack latency p99, ms", |f| format!("{:.1}", f.ack_p99_ms)),
@@ -148,6 +149,7 @@ mod tests {
             bytes_before: 1,
             bytes_per_session_fresh: 1,
             bytes_per_session,
+            idle_ms_per_second: 1.0,
             ack_p50_ms: 1.0,
             ack_p99_ms: 251.0,
             steady_rate: 1000.0,
