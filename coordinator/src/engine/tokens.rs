@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::Problem;
+use landfall_api::{ErrorCode, Problem};
 use landfall_store::{Store, access::random};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -25,6 +25,12 @@ pub(super) struct BootToken {
     /// How often the machine's certificates had been revoked when it was made.
     #[serde(default)]
     pub(super) revocations: u64,
+}
+
+/// A boot token as it was read.
+pub(super) struct Read {
+    pub(super) token: BootToken,
+    stored: Vec<u8>,
 }
 
 fn boot_name(token: &str) -> String {
@@ -53,20 +59,28 @@ impl Tokens {
     /// Makes a boot token of a machine whose certificates were revoked so often.
     pub(super) async fn mint(&self, machine: Uuid, revocations: u64, ttl: Duration) -> Result<String, Problem> {
         let token = random()?;
-        self.put(&token, &BootToken { machine, key: None, revocations }, ttl).await?;
+        let value = serde_json::to_vec(&BootToken { machine, key: None, revocations }).map_err(internal)?;
+        self.store.secrets().put(&boot_name(&token), &value, self.in_future(ttl)).await?;
         Ok(token)
     }
 
-    /// Stores what is known of a boot token, for `ttl` from now.
-    pub(super) async fn put(&self, token: &str, record: &BootToken, ttl: Duration) -> Result<(), Problem> {
-        let value = serde_json::to_vec(record).map_err(internal)?;
-        Ok(self.store.secrets().put(&boot_name(token), &value, self.in_future(ttl)).await?)
+    /// Gives a boot token to this key for `ttl` from now, unless another coordinator has changed what was `read` of it; whether it did
+    /// not.
+    pub(super) async fn bind(&self, token: &str, read: Read, key: String, ttl: Duration) -> Result<bool, Problem> {
+        let bound = BootToken { key: Some(key), ..read.token };
+        let value = serde_json::to_vec(&bound).map_err(internal)?;
+        let (expires, now) = (self.in_future(ttl), self.clock.wall());
+        Ok(self.store.secrets().swap(&boot_name(token), Some(&read.stored), &value, expires, now).await?)
     }
 
     /// What is known of a boot token, unless it has expired.
-    pub(super) async fn get(&self, token: &str) -> Result<Option<BootToken>, Problem> {
+    pub(super) async fn get(&self, token: &str) -> Result<Option<Read>, Problem> {
         let stored = self.store.secrets().get(&boot_name(token), self.clock.wall()).await?;
-        stored.map(|stored| serde_json::from_slice(&stored).map_err(internal)).transpose()
+        let read = |stored: Vec<u8>| {
+            let token = serde_json::from_slice(&stored).map_err(internal)?;
+            Ok(Read { token, stored })
+        };
+        stored.map(read).transpose()
     }
 
     /// A workflow's bearer token: the same for its whole life, so that the system phones home with any attempt's seed.
@@ -75,9 +89,14 @@ impl Tokens {
             return Ok(known);
         }
         let bearer = format!("{workflow_uid}.{}", random()?);
-        let expires = self.in_future(BEARER_TTL);
-        self.store.secrets().put(&bearer_name(workflow_uid), bearer.as_bytes(), expires).await?;
-        Ok(bearer)
+        let (name, expires, now) = (bearer_name(workflow_uid), self.in_future(BEARER_TTL), self.clock.wall());
+        if self.store.secrets().swap(&name, None, bearer.as_bytes(), expires, now).await? {
+            return Ok(bearer);
+        }
+        // Another coordinator has made it in the same moment.
+        let gone =
+            || Problem::new(ErrorCode::StoreUnavailable, "the bearer token of a workflow was stored, and is gone");
+        self.known_bearer(workflow_uid).await?.ok_or_else(gone)
     }
 
     /// The bearer token, if the workflow has one already.

@@ -311,6 +311,30 @@ async fn a_secret_ends_with_its_time_and_is_consumed_once() {
     .await;
 }
 
+#[tokio::test]
+async fn of_two_who_swap_one_secret_one_does() {
+    on_each(async |store| {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let secrets = store.secrets();
+        let swap = async |old: Option<&[u8]>, value: &[u8], now| {
+            secrets.swap("a", old, value, at(now + 10), at(now)).await.unwrap()
+        };
+        assert!(!swap(Some(b"1"), b"2", 0).await, "there is none");
+        let (one, other) = tokio::join!(swap(None, b"1", 0), swap(None, b"2", 0));
+        assert!(one != other);
+        let there = secrets.get("a", at(9)).await.unwrap();
+        assert_eq!(there.as_deref(), Some(if one { &b"1"[..] } else { b"2" }));
+        let (one, other) = tokio::join!(swap(there.as_deref(), b"3", 5), swap(there.as_deref(), b"3", 5));
+        assert!(one != other);
+        assert!(!swap(there.as_deref(), b"4", 5).await && !swap(None, b"4", 14).await);
+        assert_eq!(secrets.get("a", at(14)).await.unwrap().as_deref(), Some(&b"3"[..]), "until then");
+        assert!(!swap(Some(b"3"), b"4", 15).await, "it has expired");
+        assert!(swap(None, b"5", 15).await);
+        assert_eq!(secrets.get("a", at(16)).await.unwrap().as_deref(), Some(&b"5"[..]));
+    })
+    .await;
+}
+
 fn finalized(name: &str, finalizers: &[&str]) -> Document {
     let mut document = machine(name);
     document.metadata_mut().finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();

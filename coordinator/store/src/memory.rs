@@ -337,6 +337,18 @@ impl SecretStore for MemoryStore {
         Ok(secrets.get(name).filter(|(_, expires)| *expires > now).map(|(value, _)| value.clone()))
     }
 
+    async fn swap(
+        &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = secrets.get(name).filter(|(_, expires)| *expires > now);
+        let is_old = there.map(|(value, _)| value.as_slice()) == old;
+        if is_old {
+            secrets.insert(name.to_owned(), (value.to_vec(), expires));
+        }
+        Ok(is_old)
+    }
+
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(secrets.remove(name).filter(|(_, expires)| *expires > now).map(|(value, _)| value))

@@ -8,14 +8,14 @@ mod types;
 use std::sync::Arc;
 
 use landfall_api::message::{EnrollRequest, Proof};
-use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind, Reason};
+use landfall_api::{AuditOutcome, ErrorCode, Machine, Problem, ProofKind, Reason, Shared};
 
 use super::alarms::Alarms;
 use super::certificates::{CertificateAuthority, Certificates};
-use super::fleet::Fleet;
+use super::fleet::{CAS_TRIES, Fleet, contended};
 use super::identities::{Identities, describe};
 use super::requests::Requests;
-use super::tokens::{BootToken, Tokens};
+use super::tokens::{Read, Tokens};
 pub use approve::by_token_only;
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
@@ -110,12 +110,9 @@ impl Enrolments {
     async fn by_token(
         &self, request: &EnrollRequest, by: &Asker, token: &str, key: String,
     ) -> Result<Enrolled, Problem> {
-        let refused = |what: &str| {
-            Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
-                .hint("restart the machine: its boot script contains a new token")
+        let Some(Read { token: record, .. }) = self.tokens.get(token).await? else {
+            return Err(refused("is unknown or has expired"));
         };
-        let tokens = &self.tokens;
-        let Some(record) = tokens.get(token).await? else { return Err(refused("is unknown or has expired")) };
         let Some(name) = self.fleet.index().machine_name(record.machine) else {
             return Err(refused("belongs to a machine that is no longer described"));
         };
@@ -126,37 +123,50 @@ impl Enrolments {
             self.alarms.alarm(&name, Reason::WrongCertificate, message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
         }
-        // Read again under the lock: another key may have been first.
-        let Some(record) = tokens.get(token).await? else { return Err(refused("has expired")) };
-        let Some(machine) = self.fleet.store().machine(&name).await? else {
+        for _ in 0..CAS_TRIES {
+            // Judged under the lock: another key may have been first. At another coordinator it still may be.
+            let (read, machine) = self.judge(request, &name, token, &key).await?;
+            // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
+            let ttl = self.fleet.settings().certificate_ttl * 2;
+            if self.tokens.bind(token, read, key.clone(), ttl).await? {
+                let enrolled = self.certificates.give_certificate(&machine, &request.csr_der).await?;
+                tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");
+                return Ok(enrolled);
+            }
+        }
+        Err(contended(&name))
+    }
+
+    /// Whether this key may have the token of a machine: the token as it was read, and the machine.
+    async fn judge(
+        &self, request: &EnrollRequest, name: &str, token: &str, key: &str,
+    ) -> Result<(Read, Shared<Machine>), Problem> {
+        let at = format!("machine/{name}");
+        let Some(read) = self.tokens.get(token).await? else { return Err(refused("has expired")) };
+        let Some(machine) = self.fleet.store().machine(name).await? else {
             return Err(refused("belongs to a machine that is no longer described"));
         };
-        if record.key.as_ref().is_some_and(|first| *first != key) {
+        if read.token.key.as_ref().is_some_and(|first| first != key) {
             let said = describe(&request.identity);
-            self.alarms
-                .alarm(
-                    &name,
-                    Reason::TokenReused,
-                    format!("a second key tried the boot token of this machine ({said})"),
-                )
-                .await?;
+            let message = format!("a second key tried the boot token of this machine ({said})");
+            self.alarms.alarm(name, Reason::TokenReused, message).await?;
             return Err(refused("was already used by another key").at(at));
         }
-        if record.revocations != machine.status.as_ref().map_or(0, |s| s.enrolment.revocations) {
+        if read.token.revocations != machine.status.as_ref().map_or(0, |s| s.enrolment.revocations) {
             return Err(refused("was made before the machine's certificates were revoked").at(at));
         }
         if machine.spec.proof == ProofKind::Approval {
             return Err(refused("is not accepted: a person must approve this machine's key").at(at));
         }
         if let Err(problem) = self.identities.check_identity(&machine, &request.identity) {
-            self.alarms.alarm(&name, Reason::IdentityMismatch, problem.message.clone()).await?;
+            self.alarms.alarm(name, Reason::IdentityMismatch, problem.message.clone()).await?;
             return Err(problem);
         }
-        // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
-        let ttl = self.fleet.settings().certificate_ttl * 2;
-        tokens.put(token, &BootToken { key: Some(key), ..record }, ttl).await?;
-        let enrolled = self.certificates.give_certificate(&machine, &request.csr_der).await?;
-        tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");
-        Ok(enrolled)
+        Ok((read, machine))
     }
+}
+
+fn refused(what: &str) -> Problem {
+    Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
+        .hint("restart the machine: its boot script contains a new token")
 }

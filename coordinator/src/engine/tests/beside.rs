@@ -1,7 +1,10 @@
 //! Two coordinators with one database: each has the agents that came to it, and either may be asked.
 
-use super::*;
+use async_trait::async_trait;
+use landfall_store::{MemoryStore, SecretStore, StoreError};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::*;
 
 const A: &str = "https://10.77.0.1:7443";
 const B: &str = "https://10.77.0.2:7443";
@@ -16,9 +19,41 @@ struct Pair {
     _followed: DropGuard,
 }
 
+/// Each question takes as long as it takes the other one to ask the same.
+struct Slow(MemoryStore);
+
+#[async_trait]
+impl SecretStore for Slow {
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.0.put(name, value, expires).await
+    }
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        tokio::task::yield_now().await;
+        SecretStore::get(&self.0, name, now).await
+    }
+    async fn swap(
+        &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.swap(name, old, value, expires, now).await
+    }
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.consume(name, now).await
+    }
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.0.purge(now).await
+    }
+}
+
 /// The first of the two leads.
 async fn pair() -> Pair {
-    let (store, clock) = (Store::memory(), Arc::new(AtomicI64::new(1_000_000)));
+    pair_over(Store::memory()).await
+}
+
+async fn pair_over(store: Store) -> Pair {
+    let clock = Arc::new(AtomicI64::new(1_000_000));
     let a = World::beside(store.clone(), clock.clone(), A).await;
     let b = World::beside(store, clock, B).await;
     a.engine.fleet().beside().set_lead(Some(Arc::new(|| Duration::ZERO)));
@@ -287,4 +322,27 @@ async fn of_two_requests_at_two_coordinators_one_begins() {
     let refused = first.and(second).unwrap_err();
     assert_eq!(refused.code, ErrorCode::MachineBusy);
     assert_eq!(pair.a.store.workflows().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn of_two_keys_at_two_coordinators_one_has_the_token() {
+    let memory = Arc::new(MemoryStore::default());
+    let pair = pair_over(Store::new(memory.clone(), memory, Arc::new(Slow(MemoryStore::default())))).await;
+    pair.a.provision(false).await.unwrap();
+    let Decision::RunAgent { token, .. } = pair.a.boot().await else { panic!("the agent is wanted") };
+    let both =
+        async || tokio::join!(pair.a.enroll_with(token.clone(), b"one"), pair.b.enroll_with(token.clone(), b"two"));
+    let (refused, first) = match both().await {
+        (Ok(_), Err(refused)) => (refused, true),
+        (Err(refused), Ok(_)) => (refused, false),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused.code, ErrorCode::TokenRefused);
+    assert!(refused.message.contains("another key"), "{refused}");
+    let alarm = pair.a.condition("IdentityAmbiguous").await.unwrap();
+    assert_eq!(alarm, (ConditionStatus::True, "TokenReused".into()));
+    // The same key that asks at both gets a certificate of each.
+    let key: &[u8] = if first { b"one" } else { b"two" };
+    let (a, b) = tokio::join!(pair.a.enroll_with(token.clone(), key), pair.b.enroll_with(token.clone(), key));
+    assert!(a.is_ok() && b.is_ok(), "{a:?} {b:?}");
 }

@@ -236,6 +236,27 @@ impl SecretStore for PostgresStore {
         self.sealer.unseal_found(name, rows.first().map(|row| row.get(0)))
     }
 
+    async fn swap(
+        &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (sealed, expires, now) = (self.sealer.seal(name, value)?, expires.as_millisecond(), now.as_millisecond());
+        let Some(old) = old else {
+            let put = "INSERT INTO secrets (name, value, expires) VALUES ($1, $2, $3)
+                ON CONFLICT (name) DO UPDATE SET value = excluded.value, expires = excluded.expires
+                WHERE secrets.expires <= $4";
+            return Ok(self.reader.count(put, &[&name, &sealed, &expires, &now]).await? > 0);
+        };
+        let select = "SELECT value FROM secrets WHERE name = $1 AND expires > $2";
+        let rows = self.reader.rows(select, &[&name, &now]).await?;
+        let there: Option<Vec<u8>> = rows.first().map(|row| row.get(0));
+        if self.sealer.unseal_found(name, there.clone())?.as_deref() != Some(old) {
+            return Ok(false);
+        }
+        // Each time that a value is sealed the bytes are others: who has stored the same meanwhile was first.
+        let update = "UPDATE secrets SET value = $2, expires = $3 WHERE name = $1 AND value = $4";
+        Ok(self.reader.count(update, &[&name, &sealed, &expires, &there]).await? > 0)
+    }
+
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let take = "DELETE FROM secrets WHERE name = $1 RETURNING value, expires > $2";
         let rows = self.reader.taken(take, &[&name, &now.as_millisecond()]).await?;

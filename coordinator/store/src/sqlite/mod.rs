@@ -51,7 +51,7 @@ pub struct SqliteStore {
     // Closed before the writer, whose last act is to fold the log back.
     reader: Reader,
     writer: Writer,
-    sealer: Sealer,
+    sealer: Arc<Sealer>,
     path: PathBuf,
     unreadable: Vec<Unreadable>,
 }
@@ -86,7 +86,7 @@ impl SqliteStore {
         let wal = wal::Wal::new(wal_of(&path), bounds);
         let last = |batch: &mut Batch<'_>| ops::write_older(batch, Instant::now(), usize::MAX).map(drop);
         let writer = Writer::start(connection, wal, lock, table.clone(), revision, last)?;
-        Ok(Self { table, reader, writer, sealer, path, unreadable: loaded.unreadable })
+        Ok(Self { table, reader, writer, sealer: Arc::new(sealer), path, unreadable: loaded.unreadable })
     }
 }
 
@@ -204,6 +204,22 @@ impl SecretStore for SqliteStore {
         let owned = name.to_owned();
         let sealed = self.reader.read(move |connection| ops::secret(connection, &owned, now)).await?;
         self.sealer.unseal_found(name, sealed)
+    }
+
+    async fn swap(
+        &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (sealed, sealer) = (self.sealer.seal(name, value)?, self.sealer.clone());
+        let (name, old) = (name.to_owned(), old.map(<[u8]>::to_vec));
+        self.writer
+            .submit(move |batch| {
+                let there = sealer.unseal_found(&name, ops::secret(&batch.transaction, &name, now)?)?;
+                if there == old {
+                    ops::put_secret(batch, &name, &sealed, expires)?;
+                }
+                Ok(there == old)
+            })
+            .await
     }
 
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {

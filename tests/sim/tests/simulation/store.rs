@@ -296,6 +296,11 @@ impl SecretStore for View {
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         self.reach(self.inner.secrets().get(name, now)).await
     }
+    async fn swap(
+        &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.reach(self.inner.secrets().swap(name, old, value, expires, now)).await
+    }
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         self.reach(self.inner.secrets().consume(name, now)).await
     }
