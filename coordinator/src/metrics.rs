@@ -1,8 +1,11 @@
 //! Metrics collected on request: phases, sizes, dates.
 
+use std::collections::BTreeMap;
+
 use crate::state::Coordinator;
 use landfall_api::Kind;
 use landfall_edge::metrics::{escaped, head, metrics, process, sample};
+use landfall_machine::elsewhere;
 use landfall_store::StoreError;
 
 /// Everything, in Prometheus' text form 0.0.4.
@@ -12,6 +15,9 @@ use landfall_store::StoreError;
 pub async fn text(coordinator: &Coordinator) -> Result<String, StoreError> {
     let mut out = of_process();
     documents(coordinator, &mut out).await?;
+    if coordinator.engine.fleet().own().is_some() {
+        sessions(coordinator, &mut out).await?;
+    }
     store_files(coordinator, &mut out);
     head(&mut out, "landfall_ca_expiry_timestamp_seconds", "gauge", "When the certificate authority ends, Unix time.");
     if let Some(ends) = crate::health::ends(coordinator.pki.ca_der()) {
@@ -45,6 +51,23 @@ async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), St
     head(out, "landfall_store_documents", "gauge", "Documents in the store, by kind.");
     for kind in Kind::ALL {
         sample(out, "landfall_store_documents", &format!("kind=\"{kind}\""), counts.of(kind));
+    }
+    Ok(())
+}
+
+/// Of several coordinators, which has how many machines: the same at each of them.
+async fn sessions(coordinator: &Coordinator, out: &mut String) -> Result<(), StoreError> {
+    let mut held = BTreeMap::<String, u64>::new();
+    for machine in coordinator.store.machines().await? {
+        let holder = machine.status.as_ref().and_then(|status| status.session.as_ref()?.coordinator.clone());
+        if let Some(holder) = holder.filter(|_| elsewhere::is_connected(&machine)) {
+            *held.entry(holder).or_default() += 1;
+        }
+    }
+    let about = "Machines whose agents are connected, by the coordinator that has their sessions.";
+    head(out, "landfall_connected_machines", "gauge", about);
+    for (holder, count) in held {
+        sample(out, "landfall_connected_machines", &format!("coordinator=\"{}\"", escaped(&holder)), count);
     }
     Ok(())
 }

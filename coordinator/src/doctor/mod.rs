@@ -5,6 +5,7 @@
 
 mod certificates;
 mod clock;
+mod database;
 mod disk;
 mod modes;
 mod network;
@@ -14,8 +15,6 @@ mod running;
 use std::{fmt::Write as _, path::Path};
 
 use serde_json::json;
-
-use landfall_store::PostgresStore;
 
 use crate::config::Config;
 use crate::finding::{Finding, Level, worst};
@@ -44,33 +43,12 @@ pub async fn examine(path: &Path) -> Vec<Finding> {
     findings.extend(ports::check(&config, &running).await);
     findings.extend(network::check(&config, &running).await);
     findings.extend(disk::check(&config.data_dir));
-    findings.extend(database(&config).await);
+    findings.extend(database::check(&config).await);
     findings.extend(clock::check(&config.data_dir).await);
     findings.extend(certificates::check(&config, &running).await);
     findings.extend(modes::check(path, &config));
     findings.extend(manifests(&config));
     findings
-}
-
-/// Every page and index of the database, and every document in it; before the first start there is none. Of PostgreSQL what the
-/// promise needs that nothing acknowledged is lost, and every document.
-async fn database(config: &Config) -> Option<Finding> {
-    let data_dir = &config.data_dir;
-    match config.postgres() {
-        Ok(None) => {}
-        Ok(Some(options)) => {
-            let hint = "start PostgreSQL, correct [store], or the setting that is named (docs/scale.md)";
-            return Some(match PostgresStore::examine(options).await {
-                Ok(unreadable) => crate::health::documents(&unreadable),
-                Err(error) => Finding::fail("database", with_causes(&error), hint),
-            });
-        }
-        Err(error) => return Some(Finding::fail("database", with_causes(&error), "correct [store]")),
-    }
-    data_dir.join(landfall_store::DATABASE).exists().then(|| match landfall_store::examine(data_dir) {
-        Ok(unreadable) => crate::health::documents(&unreadable),
-        Err(error) => Finding::fail("database", with_causes(&error), "restore a backup if the database is damaged"),
-    })
 }
 
 fn manifests(config: &Config) -> Option<Finding> {

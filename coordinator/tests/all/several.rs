@@ -124,6 +124,23 @@ fn all_coordinators_are_at_work_and_one_leads() {
     assert_eq!(sites[1].api("GET", "/machines/m3", &Value::Null)["metadata"]["name"], "m3");
 }
 
+#[test]
+fn a_server_that_loses_writes_needs_consent() {
+    let server = Server::start(&["fsync=off"]);
+    let [site] = sites([&server.create()]);
+    let config = site.config();
+    let path = config.to_str().unwrap();
+    for asked in [&["doctor", "--config", path][..], &["--config", path]] {
+        let (is_well, said) = run(asked);
+        assert!(!is_well && said.contains("fsync = off"), "{asked:?}: {said}");
+    }
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}accept_loss = true\n")).unwrap();
+    let (is_well, said) = run(&["doctor", "--config", path]);
+    assert!(is_well && said.contains("no server copies the database"), "{said}");
+    drop(start(&site, LEADS));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_reached_through_every_coordinator() {
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -154,6 +171,10 @@ async fn an_agent_is_reached_through_every_coordinator() {
     }
     let named = |url: String| move |answer: &str| answer.contains(&format!("\"coordinator\":\"{url}\""));
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[1].url()));
+    let counted = format!("landfall_connected_machines{{coordinator=\"{}\"}} 1\n", sites[1].url());
+    for site in &sites {
+        until_asked(site, "/metrics", |answer| answer.contains(&counted));
+    }
     // A port that one did not serve shows at both, until its machine is heard at any.
     boot_script(&sites[0], "52:54:00:00:00:01&arch=arm64");
     let sightings = format!("{API}/sightings");

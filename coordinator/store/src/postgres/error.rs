@@ -53,6 +53,9 @@ pub enum PostgresError {
         "the server has {setting} = {value}, which can lose acknowledged writes; set it to on, or accept the loss by name in the configuration"
     )]
     Unsafe { setting: String, value: String },
+    /// The role could not keep a store in the database.
+    #[error("the role {role} {what}; make it the owner of the database and of the tables in it")]
+    Privileges { role: String, what: String },
     /// A pooler gives each transaction another session.
     #[error(
         "a transaction pooler stands between this coordinator and PostgreSQL: {why}; connect to the server itself, or pool by session"

@@ -245,7 +245,7 @@ async fn an_older_version_is_left_at_work_alone() {
     presence::lead(&old).await.unwrap();
     let refused = PostgresStore::open(options.clone()).await.err().unwrap();
     assert_eq!(refused.to_string(), "old has this database");
-    assert!(PostgresStore::examine(options.clone()).await.unwrap().is_empty(), "looking disturbs no one");
+    assert!(PostgresStore::examine(options.clone()).await.unwrap().0.is_empty(), "looking disturbs no one");
     drop(old);
     within(async { while PostgresStore::open(options.clone()).await.is_err() {} }).await;
     assert_eq!(server.sql("test0", "SELECT schema FROM landfall"), schema::SCHEMA.to_string());

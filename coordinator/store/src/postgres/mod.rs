@@ -47,6 +47,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 pub(crate) use alone::Alone;
+pub use checks::Remarks;
 pub use error::PostgresError;
 pub use lead::{Lead, There};
 pub use options::PostgresOptions;
@@ -102,18 +103,20 @@ impl PostgresStore {
     }
 
     /// Looks at the server and at every document, beside a coordinator that runs or without one, and changes nothing. Answers the
-    /// documents that this version cannot read; none of a database without tables.
+    /// documents that this version cannot read (none of a database without tables), and what is to be said of the server.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub async fn examine(options: PostgresOptions) -> Result<Vec<Unreadable>, PostgresError> {
+    pub async fn examine(options: PostgresOptions) -> Result<(Vec<Unreadable>, Remarks), PostgresError> {
         options.check_encryption()?;
         let link = Link::new(options);
         let mut client = link.checked(Arc::default()).await?;
-        match schema::found(&client).await? {
-            0 => Ok(Vec::new()),
-            _ => Ok(load::documents(&mut client).await?.0.unreadable),
-        }
+        let remarks = checks::remarks(&client).await?;
+        let unreadable = match schema::found(&client).await? {
+            0 => Vec::new(),
+            _ => load::documents(&mut client).await?.0.unreadable,
+        };
+        Ok((unreadable, remarks))
     }
 
     async fn change_all(&self, asked: Vec<Asked>) -> Result<Vec<Document>, StoreError> {

@@ -407,7 +407,7 @@ async fn an_unreadable_document_keeps_its_name() {
     }
     drop(store);
     server.sql("test0", "UPDATE documents SET json = replace(json, '\"spec\"', '\"speck\"') WHERE name = 'm2'");
-    assert_eq!(PostgresStore::examine(options.clone()).await.unwrap().len(), 1);
+    assert_eq!(PostgresStore::examine(options.clone()).await.unwrap().0.len(), 1);
     let store = PostgresStore::open(options).await.unwrap();
     let [bad] = store.unreadable() else { panic!("{:?}", store.unreadable()) };
     assert!(bad.name == "m2" && bad.why.contains("speck"), "{bad}");
@@ -430,8 +430,56 @@ async fn a_server_that_loses_writes_is_refused_unless_accepted() {
     let server = Server::start(&[]);
     let options = server.database();
     server.sql("test0", "ALTER DATABASE test0 SET synchronous_commit = off");
-    let refused = PostgresStore::open(options).await.err().unwrap();
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
     assert!(refused.to_string().contains("synchronous_commit = off"), "{refused}");
+    PostgresStore::open(options.clone().accepting_loss()).await.unwrap();
+    // This disk alone is enough, unless a standby is to have it too.
+    server.sql("test0", "ALTER DATABASE test0 SET synchronous_commit = local");
+    PostgresStore::open(options.clone()).await.unwrap();
+    server.sql("test0", "ALTER SYSTEM SET synchronous_standby_names = 'b'");
+    server.sql("test0", "SELECT pg_reload_conf()");
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert!(refused.to_string().contains("synchronous_commit = local"), "{refused}");
+    PostgresStore::open(options.accepting_loss()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_cannot_keep_the_tables_is_refused() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    server.sql("test0", "CREATE ROLE weak LOGIN");
+    let url = format!("postgresql://weak@/test0?host={}", server.dir().display());
+    let weak = PostgresOptions::new(&url, &options.key_dir).unwrap();
+    let refused = async || {
+        let refused = PostgresStore::open(weak.clone()).await.err().unwrap();
+        assert!(matches!(&refused, PostgresError::Privileges { role, .. } if role == "weak"), "{refused}");
+        refused.to_string()
+    };
+    assert!(refused().await.contains("may not make tables"));
+    drop(PostgresStore::open(options).await.unwrap());
+    server.sql("test0", "GRANT CREATE ON SCHEMA public TO weak");
+    assert!(refused().await.contains("does not own the tables"));
+    // A member of the owner's role may do what that one may.
+    server.sql("test0", "GRANT landfall TO weak");
+    PostgresStore::open(weak.clone()).await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_that_no_commit_awaits_are_counted() {
+    let primary = Server::start(&[]);
+    let options = primary.database();
+    let _standby = Server::standby(&primary, &[], 5433);
+    let replicas = async || PostgresStore::examine(options.clone()).await.unwrap().1.unawaited_replicas;
+    assert_eq!(replicas().await, 0, "it is synchronous");
+    primary.sql("postgres", "ALTER SYSTEM RESET synchronous_standby_names");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    let begun = Instant::now();
+    while replicas().await != 1 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (_, remarks) = PostgresStore::examine(options).await.unwrap();
+    assert!(remarks.clock_ahead.unsigned_abs() < Duration::from_secs(5), "{remarks:?}");
 }
 
 #[tokio::test]
