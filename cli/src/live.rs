@@ -18,7 +18,7 @@ use crate::{args::Selection, failure::Failure, human, table, text::visible};
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A coordinator away for longer than this ends the command.
-const GIVE_UP: Duration = Duration::from_secs(600);
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// So many documents are followed by a connection each; where there are more, their kinds are.
 pub(crate) const MOST_NAMED: usize = 8;

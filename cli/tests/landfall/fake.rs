@@ -208,6 +208,13 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             Json(seen).into_response()
         }
         ("workflows", "node-1-a") => Json(run()).into_response(),
+        ("workflows", "moved-a") => {
+            let mut moved = run();
+            if log_requests(&seen) < 4 {
+                moved["status"]["phase"] = "Running".into();
+            }
+            Json(moved).into_response()
+        }
         ("machines", "evil") => Json(hostile::machine()).into_response(),
         ("workflows", "evil-a") => Json(hostile::run()).into_response(),
         ("templates", "mini") => Json(template()).into_response(),
@@ -405,13 +412,40 @@ async fn events(Path((_, name)): Path<(String, String)>) -> String {
     format!("{event}\n")
 }
 
-async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): Queries) -> String {
+async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): Queries) -> Response {
     seen.lock().unwrap().push(format!("logs {query:?}"));
+    if name == "moved-a" {
+        return moved(log_requests(&seen));
+    }
     let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
     let line =
         json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": message});
     // Like a coordinator without news for a while.
-    format!("\n{line}\n\n")
+    format!("\n{line}\n\n").into_response()
+}
+
+fn log_requests(seen: &Seen) -> usize {
+    seen.lock().unwrap().iter().filter(|asked| asked.starts_with("logs ")).count()
+}
+
+/// Logs of an agent that goes from one coordinator to the next: the first one lets it go, the next one dies, and another one does
+/// not have it yet.
+fn moved(request: usize) -> Response {
+    let line = |second: u8, message: &str| {
+        let time = format!("2026-01-01T00:00:0{second}Z");
+        let line = json!({"time": time, "level": "info", "action": "write", "attempt": 1, "message": message});
+        Ok(format!("{line}\n"))
+    };
+    let lines = match request {
+        1 => vec![line(0, "one"), line(1, "two")],
+        2 => vec![line(1, "two"), line(1, "three"), Err(std::io::Error::other("killed"))],
+        3 => {
+            let problem = json!({"code": "StoreUnavailable", "message": "the coordinator cannot be asked"});
+            return (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response();
+        }
+        _ => vec![line(1, "three"), line(2, "four")],
+    };
+    axum::body::Body::from_stream(futures::stream::iter(lines)).into_response()
 }
 
 impl Fake {

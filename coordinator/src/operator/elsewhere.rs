@@ -109,7 +109,8 @@ fn leading(coordinator: &Coordinator) -> Result<Option<String>, Problem> {
     })
 }
 
-async fn with_agent(coordinator: &Coordinator, workflow: &str) -> Result<Option<String>, Problem> {
+/// The other coordinator that has the agent of a workflow's machine, if one has.
+pub(super) async fn with_agent(coordinator: &Coordinator, workflow: &str) -> Result<Option<String>, Problem> {
     let Some(run) = coordinator.store.workflow(workflow).await? else { return Ok(None) };
     let Some(machine) = coordinator.store.machine(&run.spec.machine).await? else { return Ok(None) };
     Ok(elsewhere::other(&machine, coordinator.engine.fleet().own().as_deref()).map(str::to_owned))

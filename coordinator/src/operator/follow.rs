@@ -1,6 +1,7 @@
 //! Log lines of a run, and those to come until it ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -9,13 +10,18 @@ use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow, mess
 use landfall_machine::has_ended;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::body::Params;
 use super::caller::Operator;
 use super::documents::missing;
+use super::elsewhere::with_agent;
 use super::problem::Refusal;
 use super::watch::{blanks, lines};
 use crate::state::Coordinator;
+
+/// How often a follower looks whether the lines come to another coordinator now.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Parameters of a log.
 #[derive(Debug, Default, Deserialize)]
@@ -59,7 +65,8 @@ pub(super) async fn logs(
             }
         }
         let (true, Ok(watch)) = (follow, &mut watch) else { return };
-        let mut blanks = blanks();
+        let (mut blanks, mut looks) = (blanks(), interval(LOOK));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
@@ -88,6 +95,8 @@ pub(super) async fn logs(
                     },
                     Err(_) => return,
                 },
+                // Who follows asks again, and is answered by that one.
+                _ = looks.tick() => if matches!(with_agent(&coordinator, &name).await, Ok(Some(_))) { return },
                 _ = blanks.tick() => if !lines.blank().await { return },
                 () = lines.closed() => return,
             }

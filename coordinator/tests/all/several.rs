@@ -5,14 +5,16 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use landfall_api::message::{ActionRef, LogLevel};
 use landfall_postgres::Server;
-use landfall_session::Instruction;
+use landfall_session::{Instruction, SessionConfig};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::site::agent::{Agent, begin, boot_script, enrolled, patient_template};
+use super::site::agent::{Agent, begin, boot_script, enrolled, patient_template, target};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 pub(crate) const LEADS: &str = "this coordinator leads";
@@ -187,6 +189,46 @@ async fn an_agent_is_reached_through_every_coordinator() {
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[0].url()));
     until_asked(&sites[0], &sightings, |answer| answer.contains("\"items\":[]"));
     drop(a);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followed_logs_end_where_the_agent_leaves() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let [a, b] = both(&sites);
+    sites[1].api("POST", "/apply", &patient_template(&sites[1]));
+    sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
+    let run = sites[1].api("POST", "/machines/m1/provision", &json!({"template": "os"}));
+    let config = enrolled(&boot_script(&sites[1], "52:54:00:00:00:01"), "m1", "52:54:00:00:00:01").await;
+    let at_a = SessionConfig { target: target(&boot_script(&sites[0], "52:54:00:00:00:01")), ..config.clone() };
+    let (first, _instructions) = begin(config, "m1");
+    b.until("session opened machine=m1 epoch=1", 1);
+    // Asked at both, the second one answers.
+    let logs = format!("{API}/workflows/{}/logs", run["metadata"]["name"].as_str().unwrap());
+    let followers = sites.each_ref().map(|site| {
+        let (socket, path) = (site.data().join("api.sock"), format!("{logs}?follow=true"));
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || ended.send(call(&socket, "GET", &path, &Value::Null).unwrap()));
+        end
+    });
+    let action = ActionRef {
+        workflow_uid: run["metadata"]["uid"].as_str().unwrap().parse().unwrap(),
+        action_index: 0,
+        attempt: 1,
+    };
+    first.log(action, LogLevel::Info, "said at the second");
+    for site in &sites {
+        until_asked(site, &logs, |answer| answer.contains("said at the second"));
+    }
+    // The same agent connects to the first one.
+    let (_second, _instructions) = begin(at_a, "m1");
+    a.until("session opened machine=m1 epoch=2", 1);
+    for follower in followers {
+        let (status, lines) = follower.recv_timeout(LIMIT).unwrap();
+        assert!(status == 200 && lines.contains("said at the second"), "{status}: {lines}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
