@@ -4,6 +4,7 @@ use std::fs;
 
 use jiff::Timestamp;
 use landfall_api::Kind;
+use landfall_postgres::Server;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use crate::access::{GrantKind, GrantStore};
 use crate::audit::AuditLog;
 use crate::conformance::{audit_entry as entry, event, machine, with_serial};
 use crate::postgres::server::database_of;
-use crate::postgres::{PostgresError, PostgresStore};
+use crate::postgres::{PostgresError, PostgresOptions, PostgresStore};
 use crate::sqlite::SqliteStore;
 use crate::{DATABASE, DocumentStore, EventLog, KEY_FILE, MIGRATED, MigrateError, SecretStore, to_postgres, to_sqlite};
 
@@ -147,4 +148,40 @@ async fn nothing_is_written_over_and_nothing_taken() {
     assert!(matches!(full, MigrateError::NotEmpty { table: "documents", rows: 1 }), "{full}");
     let sqlite = SqliteStore::open(dir.path()).unwrap();
     assert!(DocumentStore::get(&sqlite, Kind::Machine, "m1").await.unwrap().is_some());
+}
+
+// The connection of the copy that failed ends while the test waits for psql.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_differs_leaves_all_as_it_was() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(dir.path()).unwrap();
+    fill(&sqlite).await;
+    drop(sqlite);
+    let options = PostgresOptions::new(&server.create(), dir.path()).unwrap();
+    drop(PostgresStore::open(options.clone()).await.unwrap());
+    for (table, row, change) in [
+        ("events", 7, "IF NEW.seq = 7 THEN NEW.json := NEW.json || ' '; END IF; RETURN NEW;"),
+        ("secrets", 2, "IF NEW.name = 'empty' THEN RETURN NULL; END IF; RETURN NEW;"),
+    ] {
+        server.sql(
+            "test0",
+            &format!(
+                "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {change} END $$;
+                 CREATE TRIGGER spoils BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION spoil()"
+            ),
+        );
+        let differs = loop {
+            match to_postgres(dir.path(), options.clone()).await.unwrap_err() {
+                // Until the server has noticed that the store is dropped.
+                MigrateError::Postgres(PostgresError::InUse { .. }) => {}
+                other => break other,
+            }
+        };
+        let is_it = matches!(differs, MigrateError::Differs { table: of, row: at } if (of, at) == (table, row));
+        assert!(is_it, "{differs}");
+        assert!(dir.path().join(DATABASE).exists() && !dir.path().join(MIGRATED).exists());
+        assert_eq!(server.sql("test0", &format!("DROP FUNCTION spoil CASCADE; SELECT count(*) FROM {table}")), "0");
+    }
+    to_postgres(dir.path(), options).await.unwrap();
 }

@@ -38,6 +38,10 @@ impl Sessions {
     pub async fn agent_events(&self, machine_uid: Uuid, epoch: u64, batch: Vec<EventRecord>) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
         let epoch = Epoch::new(epoch);
+        if self.fleet.own().is_some() {
+            // Another coordinator may have taken the machine over: in the log this event would have the number of the next one there.
+            live.give_way(&*self.fleet.machine_by_uid(machine_uid).await?);
+        }
         self.hears(&mut live, epoch)?;
         let machine = self.fleet.machine_name(machine_uid)?;
         let mut ours = Vec::with_capacity(batch.len());

@@ -190,13 +190,17 @@ async fn an_agent_that_comes_to_another_leaves_the_first() {
     let (name, uid, mut agent) = pair.b.under_way().await;
     let moved = pair.a.connect(agent.again(uid)).await;
     assert_eq!(pair.holder().await.as_deref(), Some(A));
+    // Its next event has its number from the first one's log.
+    moved.seq.lock().unwrap().clone_from(&agent.seq.lock().unwrap());
+    // Before the other one has followed, and after that: the number is not taken by what comes there.
+    let late = agent.report(uid, 0, 1, EventBody::Skipped).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Fenced);
+    assert_eq!(pair.a.store.events().list(uid, 0, 9).await.unwrap().len(), 1, "the one of before");
     let epoch = agent.opened.epoch;
     assert!(agent.ends().await.is_empty());
     let late = agent.report(uid, 0, 1, EventBody::Skipped).await.unwrap_err();
     assert_eq!(late.code, ErrorCode::Fenced);
     pair.b.engine.sessions().close_session(agent.uid, epoch, "gone").await.unwrap();
-    // Its event has its number from the first one's log.
-    moved.seq.lock().unwrap().clone_from(&agent.seq.lock().unwrap());
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     moved.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
     let status = pair.b.run(&name).await.status.unwrap();

@@ -36,3 +36,26 @@ impl Hints {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn hints_come_at_most_20_a_second() {
+        let (mut hints, mut given) = (Hints::default(), 0);
+        for _ in 0..1000 {
+            let may = hints.may_give();
+            given += u32::from(may);
+            hints.wrote(may);
+            advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(given, 20);
+        // The last one that was left out is made up for, once.
+        timeout(BETWEEN, hints.due()).await.unwrap();
+        hints.wrote(true);
+        assert!(timeout(Duration::from_secs(3600), hints.due()).await.is_err());
+    }
+}

@@ -236,8 +236,16 @@ async fn nothing_is_acknowledged_before_its_commit() {
          CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON changes DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW WHEN (NEW.name IN ('late', 'cut')) EXECUTE FUNCTION fail();
          CREATE TRIGGER at_once BEFORE INSERT ON changes
-             FOR EACH ROW WHEN (NEW.name = 'early') EXECUTE FUNCTION fail()",
+             FOR EACH ROW WHEN (NEW.name = 'early') EXECUTE FUNCTION fail();
+         CREATE FUNCTION fail_event() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'on purpose'; END $$;
+         CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION fail_event()",
     );
+    let append = || EventLog::append(&store, vec![event(Uuid::from_u128(1), 1, 1)]);
+    let Err(StoreError::Postgres(refused)) = append().await else { panic!("an event was acknowledged") };
+    assert!(refused.to_string().contains("on purpose"), "{refused}");
+    server.sql("test0", "DROP TRIGGER at_commit ON events");
+    assert_eq!(append().await.unwrap().len(), 1, "nothing was there before");
     for (name, said) in [("early", "on purpose"), ("late", "on purpose"), ("cut", "terminating connection")] {
         let Err(StoreError::Postgres(refused)) = store.create(machine(name)).await else {
             panic!("{name} was acknowledged")
@@ -395,6 +403,29 @@ async fn a_newer_schema_is_refused_by_name() {
     server.sql("test0", "UPDATE documents SET schema = 99");
     let refused = PostgresStore::open(options).await.err().unwrap();
     assert!(matches!(&refused, PostgresError::NewerDocument { what, .. } if what == "Machine m1"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_newer_version_shuts_an_open_store_out() {
+    let server = Server::start(&[]);
+    let store = PostgresStore::open(server.database()).await.unwrap();
+    store.create(machine("m1")).await.unwrap();
+    // What a newer coordinator does at its start, while this one is at work.
+    server.sql("test0", "UPDATE landfall SET schema = 99");
+    let end =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'test0'";
+    server.sql("test0", end);
+    within(async {
+        loop {
+            match store.create(machine("m2")).await {
+                Err(StoreError::Postgres(why)) if matches!(*why, PostgresError::Newer { found: 99, .. }) => break,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Ok(_) => panic!("it was written by an older version"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(server.sql("test0", "SELECT count(*) FROM documents"), "1");
 }
 
 #[tokio::test]
