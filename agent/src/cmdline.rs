@@ -193,10 +193,10 @@ mod tests {
     fn landfall_words_are_read_and_kernel_words_ignored() {
         let pin = format!("sha256:{}", "ab".repeat(32));
         let line = CommandLine::parse(&format!(
-            "initrd=initramfs console=tty0 console=ttyS0,115200 panic=30 landfall.coordinator=https://10.77.0.1:7443 \
-             landfall.ca={pin} landfall.ca={pin} landfall.token=abc=def BOOTIF=01-52-54-00-AA-bb-01\n"
+            "initrd=initramfs console=tty0 console=ttyS0,115200 panic=30 landfall.coordinator=https://10.77.0.2:7443 \
+             landfall.coordinator=https://10.77.0.1:7443 landfall.ca={pin} landfall.ca={pin} landfall.token=abc=def BOOTIF=01-52-54-00-AA-bb-01\n"
         ));
-        assert_eq!(line.coordinators, ["https://10.77.0.1:7443"]);
+        assert_eq!(line.coordinators, ["https://10.77.0.1:7443", "https://10.77.0.2:7443"], "the last one first");
         assert_eq!(line.pins, [pin.parse().unwrap()]);
         assert_eq!(line.token, Some(Token("abc=def".into())));
         assert_eq!(line.boot_port.unwrap().to_string(), "52:54:00:aa:bb:01");

@@ -38,4 +38,7 @@ pub struct Sighting {
 pub struct SightingList {
     /// The newest first.
     pub items: Vec<Sighting>,
+    /// URLs of coordinators that did not answer: what they alone have seen is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }

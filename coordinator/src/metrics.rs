@@ -57,7 +57,9 @@ async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), St
 
 /// Of several coordinators, which has how many machines: the same at each of them.
 async fn sessions(coordinator: &Coordinator, out: &mut String) -> Result<(), StoreError> {
-    let mut held = BTreeMap::<String, u64>::new();
+    let own = coordinator.engine.fleet().own();
+    let known = own.iter().map(ToString::to_string).chain(coordinator.config.others.iter().cloned());
+    let mut held: BTreeMap<String, u64> = known.map(|url| (url, 0)).collect();
     for machine in coordinator.store.machines().await? {
         let holder = machine.status.as_ref().and_then(|status| status.session.as_ref()?.coordinator.clone());
         if let Some(holder) = holder.filter(|_| elsewhere::is_connected(&machine)) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use futures::StreamExt;
 use landfall_api::{
     API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, ListMetadata, LogRecord, NO_SUCH_ROUTE, Problem,
-    WatchType, Workflow,
+    SightingList, WatchType, Workflow,
 };
 use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
@@ -165,6 +165,11 @@ impl Client {
             None => request,
         };
         self.or_hint(kind, name, self.answer(request)).await
+    }
+
+    /// The ports that netbooted and were not served.
+    pub async fn sightings(&self) -> Result<SightingList, ClientError> {
+        self.answer(self.request(Method::GET, "sightings")).await
     }
 
     /// Reads a path of the API; returns each line or each item of the response.

@@ -1,11 +1,12 @@
 //! `landfall logs`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{Document, ErrorCode, Kind, LogRecord};
-use landfall_client::{Client, Lines};
+use landfall_client::{Client, ClientError, Lines};
 use tokio::time::{Instant, sleep};
 
 use crate::args::{Format, Logs};
@@ -17,6 +18,9 @@ use crate::{human, output};
 
 /// Between two questions for the lines that follow.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// So many lines are remembered.
+const REMEMBERED: usize = 256;
 
 type Query = Vec<(&'static str, String)>;
 
@@ -40,49 +44,58 @@ pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(
         }
         other => other?,
     };
-    let mut seen = Seen::default();
+    let (mut seen, mut follows) = (Seen::default(), args.follow);
     loop {
         let broken = show(&mut lines, &mut seen, args, out).await;
-        if !args.follow {
+        if !follows {
             return broken;
         }
         // The workflow has ended, or its coordinator has, or another one has the agent now.
-        match onward(client, &name, &seen.onward(&query), broken.err()).await? {
-            Some(others) => lines = others,
+        match onward(client, &name, &mut seen, &query, broken.err()).await? {
+            Some((others, is_last)) => (lines, follows) = (others, !is_last),
             None => return Ok(()),
         }
     }
 }
 
-/// The newest lines that were shown, of one moment: what is asked for again begins with them.
+/// Lines that were shown, the newest: what is asked for again begins among them.
 #[derive(Default)]
-struct Seen(Vec<LogRecord>);
+struct Seen {
+    newest: VecDeque<LogRecord>,
+    /// Of these, those that the answer has not repeated yet.
+    again: Vec<LogRecord>,
+}
 
 impl Seen {
     /// Whether a line is new.
     fn takes(&mut self, record: &LogRecord) -> bool {
-        if self.0.contains(record) {
+        if let Some(at) = self.again.iter().position(|seen| seen == record) {
+            self.again.swap_remove(at);
             return false;
         }
-        if self.0.first().is_some_and(|newest| newest.time != record.time) {
-            self.0.clear();
+        // A line without an attempt is a coordinator's own, by its clock.
+        if record.attempt > 0 {
+            self.newest.push_back(record.clone());
+            if self.newest.len() > REMEMBERED {
+                self.newest.pop_front();
+            }
         }
-        self.0.push(record.clone());
         true
     }
 
-    /// The same question, from the newest line on.
-    fn onward(&self, query: &Query) -> Query {
-        let Some(newest) = self.0.first() else { return query.clone() };
+    /// The same question, from the oldest of these lines on.
+    fn onward(&mut self, query: &Query) -> Query {
+        self.again = self.newest.iter().cloned().collect();
+        let Some(since) = self.newest.iter().map(|seen| seen.time).min() else { return query.clone() };
         let kept = query.iter().filter(|(name, _)| !["tail", "since"].contains(name)).cloned();
-        kept.chain([("since", newest.time.to_string())]).collect()
+        kept.chain([("since", since.to_string())]).collect()
     }
 }
 
 async fn show(lines: &mut Lines<LogRecord>, seen: &mut Seen, args: &Logs, out: &mut Out) -> Result<(), Failure> {
     while let Some(record) = lines.next().await {
         let record = record?;
-        if args.follow && !seen.takes(&record) {
+        if !seen.takes(&record) {
             continue;
         }
         match args.output {
@@ -97,31 +110,40 @@ async fn show(lines: &mut Lines<LogRecord>, seen: &mut Seen, args: &Logs, out: &
     Ok(())
 }
 
-/// The lines from here on; none where the workflow has ended. Where no coordinator answers, they are asked until one does.
+/// The lines from here on, and whether they are the last; none where the workflow is gone. Where no coordinator answers, they are asked
+/// until one does.
 async fn onward(
-    client: &Client, name: &str, query: &Query, mut broken: Option<Failure>,
-) -> Result<Option<Lines<LogRecord>>, Failure> {
-    let begun = Instant::now();
+    client: &Client, name: &str, seen: &mut Seen, query: &Query, mut broken: Option<Failure>,
+) -> Result<Option<(Lines<LogRecord>, bool)>, Failure> {
+    let (begun, was_whole) = (Instant::now(), broken.is_none());
+    if let Some(failure) = broken.as_ref().filter(|failure| may_pass(failure)) {
+        output::to_stderr(&format!("{}; asking again", failure.lines().join("; ")));
+    }
     loop {
         if let Some(failure) = broken
             && (!may_pass(&failure) || begun.elapsed() > GIVE_UP)
         {
             return Err(failure);
         }
+        sleep(PAUSE).await;
+        let mut query = seen.onward(query);
         let asked = async {
-            if let Document::Workflow(run) = client.get(Kind::Workflow, name).await?
-                && run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
-            {
-                return Ok(None);
+            let is_last = match client.get(Kind::Workflow, name).await? {
+                Document::Workflow(run) => run.status.as_ref().is_some_and(|status| status.phase.is_terminal()),
+                _ => false,
+            };
+            if is_last {
+                // What came between the former answer and the end.
+                query.iter_mut().filter(|(name, _)| *name == "follow").for_each(|(_, follow)| *follow = "false".into());
             }
-            sleep(PAUSE).await;
-            client.logs(name, query).await.map(Some)
+            Ok((client.logs(name, &query).await?, is_last))
         };
-        match asked.await.map_err(Failure::from) {
-            Ok(lines) => return Ok(lines),
+        match asked.await.map_err(|error: ClientError| Failure::from(error)) {
+            Ok(lines) => return Ok(Some(lines)),
+            // It ended, and was deleted.
+            Err(Failure::Problem(problem)) if problem.code == ErrorCode::NotFound && was_whole => return Ok(None),
             Err(failure) => broken = Some(failure),
         }
-        sleep(PAUSE).await;
     }
 }
 

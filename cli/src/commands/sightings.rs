@@ -22,11 +22,15 @@ pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<()
     if matches!(args.output, Output::Name | Output::Columns(_)) {
         return Err(Failure::Usage("the formats of sightings are table, json, yaml and jsonpath".into()));
     }
-    let rows = client.rows("sightings").await?;
-    if !args.output.is_table() {
-        return args.output.value(&json!({ "items": rows }), out);
+    let list = client.sightings().await?;
+    for url in &list.missing {
+        output::to_stderr(&format!("The coordinator at {url} does not answer: what it alone has seen is missing."));
     }
-    if rows.is_empty() {
+    if !args.output.is_table() {
+        return args.output.value(&json!(list), out);
+    }
+    let rows: Vec<Value> = list.items.iter().map(|sighting| json!(sighting)).collect();
+    if rows.is_empty() && list.missing.is_empty() {
         output::to_stderr("There are no sightings: every port that netbooted was served.");
         return Ok(());
     }

@@ -213,7 +213,9 @@ fn logs_follow_an_agent_from_coordinator_to_coordinator() {
     assert_eq!(said, ["one", "two", "three", "four"], "{}", run.err);
     let asked: Vec<_> = fake.seen().into_iter().filter(|seen| seen.starts_with("logs ")).collect();
     assert!(asked[0].contains("\"tail\": \"2\"") && !asked[0].contains("since"), "{asked:?}");
-    assert!(asked[1..].iter().all(|asked| asked.contains("00:00:01Z") && !asked.contains("tail")), "{asked:?}");
+    assert!(asked[1..].iter().all(|asked| asked.contains("00:00:00Z") && !asked.contains("tail")), "{asked:?}");
+    let follows: Vec<_> = asked.iter().map(|asked| asked.contains("\"follow\": \"true\"")).collect();
+    assert_eq!(follows, [true, true, true, false]);
 }
 
 #[test]
@@ -253,7 +255,9 @@ fn site_lists_are_tables_or_json() {
         fake.landfall(&["token", "list"]).out
     );
     assert!(!fake.landfall(&["token", "create", "ci", "--role", "viewer"]).err.contains("lft-abc"));
-    let sightings = fake.landfall(&["get", "sightings"]).out;
+    let listed = fake.landfall(&["get", "sightings"]);
+    assert!(listed.err.contains("The coordinator at https://gone:7443 does not answer"), "{}", listed.err);
+    let sightings = listed.out;
     let row = "52:54:00:00:00:09  -        pxe     -     4         5d     5d    no machine has this address\\x1b[2J; describe";
     assert!(sightings.contains(row), "{sightings}");
     let macs = fake.landfall(&["get", "sightings", "-o", "jsonpath={.items[*].mac}"]).out;

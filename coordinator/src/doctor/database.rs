@@ -38,8 +38,12 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
 }
 
 /// Pure.
-fn of_server(remarks: &Remarks) -> [Finding; 2] {
-    let Remarks { unawaited_replicas, clock_ahead } = remarks;
+fn of_server(remarks: &Remarks) -> [Finding; 3] {
+    let Remarks { cannot_change_tables, unawaited_replicas, clock_ahead } = remarks;
+    let role = match cannot_change_tables {
+        None => Finding::ok("role", "it may change the tables"),
+        Some(why) => Finding::warn("role", why, "do so before the next version, which may have to change them"),
+    };
     let replicas = match unawaited_replicas {
         0 => Finding::ok("replicas", "no server copies the database without a commit that waits for it"),
         _ => Finding::warn(
@@ -58,7 +62,7 @@ fn of_server(remarks: &Remarks) -> [Finding; 2] {
         let message = format!("it is {} s {side} this host's", by.as_secs());
         Finding::warn("clock of PostgreSQL", message, "keep both by NTP: coordinators go by their hosts' clocks")
     };
-    [replicas, clock]
+    [role, replicas, clock]
 }
 
 #[cfg(test)]
@@ -70,13 +74,19 @@ mod tests {
 
     #[test]
     fn a_server_that_may_lose_or_mislead_is_a_warning() {
-        for (unawaited_replicas, seconds, levels) in
-            [(0, 4, [Fine, Fine]), (1, -4, [Warn, Fine]), (0, -5, [Fine, Warn])]
-        {
-            let remarks = Remarks { unawaited_replicas, clock_ahead: SignedDuration::from_secs(seconds) };
+        let of = |why: Option<&str>, unawaited_replicas, seconds| Remarks {
+            cannot_change_tables: why.map(str::to_owned),
+            unawaited_replicas,
+            clock_ahead: SignedDuration::from_secs(seconds),
+        };
+        for (remarks, levels) in [
+            (of(None, 0, 4), [Fine, Fine, Fine]),
+            (of(Some("why"), 0, 0), [Warn, Fine, Fine]),
+            (of(None, 1, -4), [Fine, Warn, Fine]),
+            (of(None, 0, -5), [Fine, Fine, Warn]),
+        ] {
             assert_eq!(of_server(&remarks).map(|finding| finding.level), levels, "{remarks:?}");
         }
-        let behind = Remarks { unawaited_replicas: 0, clock_ahead: SignedDuration::from_secs(-90) };
-        assert_eq!(of_server(&behind)[1].message, "it is 90 s behind this host's");
+        assert_eq!(of_server(&of(None, 0, -90))[2].message, "it is 90 s behind this host's");
     }
 }

@@ -76,26 +76,33 @@ pub(super) fn is_passed_on(peer: Option<&Peer>) -> bool {
     matches!(peer, Some(Peer::Operator(certificate)) if certificate.stands_in)
 }
 
-/// What each of the others answers to a question of this person. One that gives no answer is left out: it may be gone.
+/// What each of the others answers to a question of this person, and the URLs of those that give no answer: they may be gone.
 ///
 /// # Errors
 /// [`Problem`] with code `Internal`: this one cannot make a certificate for that, or a client.
 pub(super) async fn parts<T: DeserializeOwned>(
     coordinator: &Coordinator, operator: &Operator, path: &str,
-) -> Result<Vec<T>, Problem> {
+) -> Result<(Vec<T>, Vec<String>), Problem> {
     let client = &client(coordinator, operator)?;
     let parts = coordinator.config.others.iter().map(|at| async move {
         let part = async { client.get(format!("{at}{path}")).send().await?.error_for_status()?.json().await };
         match timeout(PART, part).await {
-            Ok(Ok(part)) => return Some(part),
+            Ok(Ok(part)) => return Ok(part),
             Ok(Err(error)) => {
                 tracing::warn!(at, path, error = %error.without_url(), "another coordinator's part is missing")
             }
             Err(_) => tracing::warn!(at, path, "another coordinator did not answer in time; its part is missing"),
         }
-        None
+        Err(at.clone())
     });
-    Ok(join_all(parts).await.into_iter().flatten().collect())
+    let (mut answers, mut missing) = (Vec::new(), Vec::new());
+    for part in join_all(parts).await {
+        match part {
+            Ok(part) => answers.push(part),
+            Err(at) => missing.push(at),
+        }
+    }
+    Ok((answers, missing))
 }
 
 fn leading(coordinator: &Coordinator) -> Result<Option<String>, Problem> {

@@ -10,7 +10,7 @@ use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow, mess
 use landfall_machine::has_ended;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::body::Params;
 use super::caller::Operator;
@@ -32,14 +32,18 @@ pub(super) struct LogsQuery {
     action: Option<String>,
     /// Of the lines there are already only so many, the newest.
     tail: Option<usize>,
-    /// Only lines from then on, by the agent's clock.
+    /// Of the lines there are already only those from then on, by the agent's clock. It may be set back meanwhile, so that of those to
+    /// come none is left out.
     since: Option<Timestamp>,
 }
 
 impl LogsQuery {
     fn has(&self, line: &LogRecord) -> bool {
         self.action.as_ref().is_none_or(|action| *action == line.action)
-            && self.since.is_none_or(|since| line.time >= since)
+    }
+
+    fn has_kept(&self, line: &LogRecord) -> bool {
+        self.has(line) && self.since.is_none_or(|since| line.time >= since)
     }
 }
 
@@ -54,7 +58,7 @@ pub(super) async fn logs(
     known(&run, query.action.as_deref())?;
     let follow = query.follow && !has_ended(&run);
     let mut kept: Vec<LogRecord> =
-        kept.into_iter().map(|line| named(&run, line)).filter(|line| query.has(line)).collect();
+        kept.into_iter().map(|line| named(&run, line)).filter(|line| query.has_kept(line)).collect();
     kept.drain(..kept.len().saturating_sub(query.tail.unwrap_or(usize::MAX)));
     let mut watch = coordinator.store.documents().watch(Some(Kind::Workflow), revision);
     let (lines, response) = lines();
@@ -65,7 +69,7 @@ pub(super) async fn logs(
             }
         }
         let (true, Ok(watch)) = (follow, &mut watch) else { return };
-        let (mut blanks, mut looks) = (blanks(), interval(LOOK));
+        let (mut blanks, mut looks) = (blanks(), interval_at(Instant::now() + LOOK, LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

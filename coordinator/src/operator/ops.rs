@@ -56,9 +56,9 @@ pub(super) async fn sightings(
 ) -> Result<Json<SightingList>, Refusal> {
     let own = coordinator.ops.sightings.list(|mac| coordinator.engine.boot().machine_of_mac(mac));
     if coordinator.config.others.is_empty() || is_passed_on(peer.as_deref()) {
-        return Ok(Json(SightingList { items: own }));
+        return Ok(Json(SightingList { items: own, missing: Vec::new() }));
     }
-    let others: Vec<SightingList> = parts(&coordinator, &operator, &format!("{API_PATH}/sightings")).await?;
+    let (others, missing) = parts::<SightingList>(&coordinator, &operator, &format!("{API_PATH}/sightings")).await?;
     let mut items = Vec::new();
     for sighting in merged(std::iter::once(own).chain(others.into_iter().map(|list| list.items))) {
         // One coordinator may have seen the port before another one booted it.
@@ -71,7 +71,7 @@ pub(super) async fn sightings(
             items.push(sighting);
         }
     }
-    Ok(Json(SightingList { items }))
+    Ok(Json(SightingList { items, missing }))
 }
 
 /// The routes of `[metrics] listen`: open to every caller of that port, so it is off unless configured.

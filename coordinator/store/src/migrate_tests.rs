@@ -1,6 +1,8 @@
 //! A store that goes to PostgreSQL and back is the same, down to the numbers that come next.
 
 use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use landfall_api::Kind;
@@ -121,6 +123,19 @@ async fn a_store_is_the_same_there_and_back() {
     assert!(matches!(moved, PostgresError::Moved), "{moved}");
 }
 
+/// Why the store is not copied, once the server has noticed that the one that had the database is dropped.
+async fn not_copied(dir: &Path, options: &PostgresOptions) -> MigrateError {
+    let begun = Instant::now();
+    loop {
+        match to_postgres(dir, options.clone()).await.unwrap_err() {
+            MigrateError::Postgres(PostgresError::InUse { .. }) if begun.elapsed() < Duration::from_secs(60) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_written_over_and_nothing_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,13 +153,7 @@ async fn nothing_is_written_over_and_nothing_taken() {
     assert!(matches!(refused, MigrateError::Postgres(PostgresError::InUse { .. })), "{refused}");
     active.create(machine("m2")).await.unwrap();
     drop(active);
-    let full = loop {
-        match to_postgres(dir.path(), options.clone()).await.unwrap_err() {
-            // Until the server has noticed that the store is dropped.
-            MigrateError::Postgres(PostgresError::InUse { .. }) => {}
-            other => break other,
-        }
-    };
+    let full = not_copied(dir.path(), &options).await;
     assert!(matches!(full, MigrateError::NotEmpty { table: "documents", rows: 1 }), "{full}");
     let sqlite = SqliteStore::open(dir.path()).unwrap();
     assert!(DocumentStore::get(&sqlite, Kind::Machine, "m1").await.unwrap().is_some());
@@ -171,13 +180,7 @@ async fn a_row_that_differs_leaves_all_as_it_was() {
                  CREATE TRIGGER spoils BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION spoil()"
             ),
         );
-        let differs = loop {
-            match to_postgres(dir.path(), options.clone()).await.unwrap_err() {
-                // Until the server has noticed that the store is dropped.
-                MigrateError::Postgres(PostgresError::InUse { .. }) => {}
-                other => break other,
-            }
-        };
+        let differs = not_copied(dir.path(), &options).await;
         let is_it = matches!(differs, MigrateError::Differs { table: of, row: at } if (of, at) == (table, row));
         assert!(is_it, "{differs}");
         assert!(dir.path().join(DATABASE).exists() && !dir.path().join(MIGRATED).exists());

@@ -230,6 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_is_given_every_coordinator_its_own_last() {
+        let boot = AgentBoot { other_tls_urls: vec!["https://10.77.0.2:7443".into()], ..boot() };
+        let words =
+            "landfall.coordinator=https://10.77.0.2:7443 landfall.coordinator=https://10.77.0.1:7443 landfall.ca=";
+        let (arch, decision) = (Arch::X86_64, Decision::Approve { machine: None, network: vec![] });
+        let script = render(&decision, mac(), Some(arch), &boot);
+        for line in [script, boot.medium_line(arch), boot.command_line(arch, None, &[], mac())] {
+            assert!(line.contains(words), "{line}");
+        }
+    }
+
+    #[test]
     fn every_script_is_as_recorded() {
         let web = || "web-1".to_owned();
         let run = |network: &[&str]| Decision::RunAgent {

@@ -38,11 +38,7 @@ impl Sessions {
     pub async fn agent_events(&self, machine_uid: Uuid, epoch: u64, batch: Vec<EventRecord>) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
         let epoch = Epoch::new(epoch);
-        if self.fleet.own().is_some() {
-            // Another coordinator may have taken the machine over: in the log this event would have the number of the next one there.
-            live.give_way(&*self.fleet.machine_by_uid(machine_uid).await?);
-        }
-        self.hears(&mut live, epoch)?;
+        self.hears(&mut live, machine_uid, epoch).await?;
         let machine = self.fleet.machine_name(machine_uid)?;
         let mut ours = Vec::with_capacity(batch.len());
         let mut runs = Runs::default();
@@ -172,7 +168,7 @@ impl Sessions {
     /// [`Problem`] with code `Fenced`, or as the store answers.
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.fleet.machines().lock(machine_uid).await;
-        self.hears(&mut live, Epoch::new(epoch))?;
+        self.hears(&mut live, machine_uid, Epoch::new(epoch)).await?;
         let (name, now) = (self.fleet.machine_name(machine_uid)?, self.fleet.now());
         self.fleet
             .mutate_machine(&name, |machine| {

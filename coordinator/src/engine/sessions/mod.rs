@@ -189,7 +189,11 @@ impl Sessions {
     }
 
     /// Whether the agent of this session may still say something: the session is the machine's newest.
-    pub(in crate::engine) fn hears(&self, live: &mut Live, epoch: Epoch) -> Result<(), Problem> {
+    async fn hears(&self, live: &mut Live, machine_uid: Uuid, epoch: Epoch) -> Result<(), Problem> {
+        if self.fleet.own().is_some() {
+            // Another coordinator may have taken the machine over: in the log an event would have the number of the next one there.
+            live.give_way(&*self.fleet.machine_by_uid(machine_uid).await?);
+        }
         let now = self.fleet.moment();
         newest_session(live.session.as_mut(), epoch).map(|session: &mut Session| session.hears(now))
     }

@@ -1,7 +1,7 @@
 //! What the promise that nothing acknowledged is lost needs of the server.
 
 use jiff::{SignedDuration, Timestamp};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, GenericClient};
 
 use super::error::PostgresError;
 
@@ -19,7 +19,6 @@ pub(super) async fn server(client: &Client, accepts_loss: bool) -> Result<(), Po
     if row.get::<_, i64>(0) < i64::from(OLDEST) * 10_000 {
         return Err(PostgresError::TooOld { found: row.get(1), needed: OLDEST });
     }
-    privileges(client).await?;
     if accepts_loss {
         return Ok(());
     }
@@ -40,8 +39,11 @@ pub(super) async fn server(client: &Client, accepts_loss: bool) -> Result<(), Po
     Ok(())
 }
 
-/// Refuses a role that could not make or change the tables: a migration would find that out one day.
-async fn privileges(client: &Client) -> Result<(), PostgresError> {
+/// Why the role could not make or change the tables, if it could not.
+///
+/// # Errors
+/// The server's.
+pub(super) async fn privileges(client: &impl GenericClient) -> Result<Option<PostgresError>, PostgresError> {
     // A member of the role that owns the tables may do what that one may.
     let row = client
         .query_one(
@@ -53,14 +55,16 @@ async fn privileges(client: &Client) -> Result<(), PostgresError> {
     let what = match (row.get(1), row.get(2)) {
         (false, _) => "may not make tables",
         (_, false) => "does not own the tables that are there",
-        _ => return Ok(()),
+        _ => return Ok(None),
     };
-    Err(PostgresError::Privileges { role: row.get(0), what: what.to_owned() })
+    Ok(Some(PostgresError::Privileges { role: row.get(0), what: what.to_owned() }))
 }
 
 /// What is no reason to refuse a server, and for people to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remarks {
+    /// Why this role could not change the tables, should a newer version have to.
+    pub cannot_change_tables: Option<String>,
     /// Servers that copy this one, where no commit waits for any of them.
     pub unawaited_replicas: u64,
     /// By how much the server's clock is ahead of this host's.
@@ -72,7 +76,9 @@ pub(super) async fn remarks(client: &Client) -> Result<Remarks, PostgresError> {
     let asked = Timestamp::now();
     let row = client
         .query_one(
-            "SELECT CASE WHEN current_setting('synchronous_standby_names') = '' THEN count(*) ELSE 0 END,
+            // A plain user does not see the state of one, and so not that it is a backup.
+            "SELECT CASE WHEN current_setting('synchronous_standby_names') = ''
+                THEN count(*) FILTER (WHERE state IS DISTINCT FROM 'backup') ELSE 0 END,
              (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM pg_stat_replication",
             &[],
         )
@@ -80,7 +86,8 @@ pub(super) async fn remarks(client: &Client) -> Result<Remarks, PostgresError> {
     // The server looked at its clock somewhere in between.
     let middle = asked.as_millisecond().midpoint(Timestamp::now().as_millisecond());
     let clock_ahead = SignedDuration::from_millis(row.get::<_, i64>(1).saturating_sub(middle));
-    Ok(Remarks { unawaited_replicas: row.get::<_, i64>(0).unsigned_abs(), clock_ahead })
+    let cannot_change_tables = privileges(client).await?.map(|why| why.to_string());
+    Ok(Remarks { cannot_change_tables, unawaited_replicas: row.get::<_, i64>(0).unsigned_abs(), clock_ahead })
 }
 
 /// Refuses a pooler that gives each transaction another session: locks and hints would be another's. Two connections to the

@@ -5,6 +5,7 @@ use std::path::Path;
 use tokio_postgres::{Client, GenericClient};
 use uuid::Uuid;
 
+use super::checks;
 use super::error::PostgresError;
 use super::presence;
 use crate::INCARNATION;
@@ -67,6 +68,11 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
     let transaction = client.transaction().await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&OPENING]).await?;
     let found = found(&transaction).await?;
+    if found < SCHEMA
+        && let Some(refused) = checks::privileges(&transaction).await?
+    {
+        return Err(refused);
+    }
     for (version, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(found).unwrap_or_default()) {
         transaction.batch_execute(migration).await?;
         transaction.execute("UPDATE landfall SET schema = $1", &[&version]).await?;
