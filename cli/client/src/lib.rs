@@ -12,6 +12,6 @@ mod site;
 
 pub use connect::{Endpoint, Identity, Trust};
 pub use error::ClientError;
-pub use routes::{Change, Client, Lines, document, workflow};
+pub use routes::{Change, Client, Lines, document, sightings, workflow};
 pub use scope::Scope;
 pub use server::{Place, Server};

@@ -51,6 +51,14 @@ pub struct Change {
     pub problem: Option<Problem>,
 }
 
+/// The ports that netbooted and were not served.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn sightings(client: &Client) -> Result<SightingList, ClientError> {
+    client.answer(client.request(Method::GET, "sightings")).await
+}
+
 impl Client {
     /// A client of that coordinator; a name is resolved. Of several, each is asked whether it is ready, until one is.
     ///
@@ -165,11 +173,6 @@ impl Client {
             None => request,
         };
         self.or_hint(kind, name, self.answer(request)).await
-    }
-
-    /// The ports that netbooted and were not served.
-    pub async fn sightings(&self) -> Result<SightingList, ClientError> {
-        self.answer(self.request(Method::GET, "sightings")).await
     }
 
     /// Reads a path of the API; returns each line or each item of the response.

@@ -2,7 +2,7 @@
 //! when it serves them.
 
 use jiff::Timestamp;
-use landfall_client::Client;
+use landfall_client::{Client, sightings};
 use serde_json::{Value, json};
 
 use crate::args::{Get, Output};
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<()
     if matches!(args.output, Output::Name | Output::Columns(_)) {
         return Err(Failure::Usage("the formats of sightings are table, json, yaml and jsonpath".into()));
     }
-    let list = client.sightings().await?;
+    let list = sightings(client).await?;
     for url in &list.missing {
         output::to_stderr(&format!("The coordinator at {url} does not answer: what it alone has seen is missing."));
     }

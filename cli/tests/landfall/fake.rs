@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{console, fleet, hostile};
+use crate::{console, fleet, hostile, story};
 
 const API: &str = "/apis/landfall.dev/v1alpha1";
 
@@ -208,14 +208,7 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             Json(seen).into_response()
         }
         ("workflows", "node-1-a") => Json(run()).into_response(),
-        ("workflows", "moved-a") => {
-            let mut moved = run();
-            // It ends before its last lines were read.
-            if log_requests(&seen) < 3 {
-                moved["status"]["phase"] = "Running".into();
-            }
-            Json(moved).into_response()
-        }
+        ("workflows", "moved-a") => Json(story::moving(run(), log_requests(&seen))).into_response(),
         ("machines", "evil") => Json(hostile::machine()).into_response(),
         ("workflows", "evil-a") => Json(hostile::run()).into_response(),
         ("templates", "mini") => Json(template()).into_response(),
@@ -405,18 +398,10 @@ fn rendered_list() -> Value {
     json!({"machine": "node-1", "template": "mini", "actions": [{"name": "reboot", "reboot": {}}], "timeout": "2h"})
 }
 
-async fn events(Path((_, name)): Path<(String, String)>) -> String {
-    let message = if name.starts_with("evil") { hostile::EVIL } else { "attempt 1 began" };
-    let event = json!({"position": 1, "time": "2026-01-01T00:00:00Z", "machine": "node-1", "workflow": "node-1-a",
-        "workflowUid": "2c5f3d0e-0f4b-4f0e-9d0a-5f1a2b3c4d5e", "actionIndex": 0, "action": "write", "attempt": 1,
-        "reason": "Started", "message": message});
-    format!("{event}\n")
-}
-
 async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): Queries) -> Response {
     seen.lock().unwrap().push(format!("logs {query:?}"));
     if name == "moved-a" {
-        return moved(log_requests(&seen));
+        return story::moved_logs(log_requests(&seen));
     }
     let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
     let line =
@@ -427,26 +412,6 @@ async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): 
 
 fn log_requests(seen: &Seen) -> usize {
     seen.lock().unwrap().iter().filter(|asked| asked.starts_with("logs ")).count()
-}
-
-/// Logs of an agent that goes from one coordinator to the next: the first one lets it go, the next one dies, and another one does
-/// not have it yet.
-fn moved(request: usize) -> Response {
-    let line = |second: u8, message: &str| {
-        let time = format!("2026-01-01T00:00:0{second}Z");
-        let line = json!({"time": time, "level": "info", "action": "write", "attempt": 1, "message": message});
-        Ok(format!("{line}\n"))
-    };
-    let lines = match request {
-        1 => vec![line(0, "one"), line(1, "two")],
-        2 => vec![line(1, "two"), line(1, "three"), Err(std::io::Error::other("killed"))],
-        3 => {
-            let problem = json!({"code": "StoreUnavailable", "message": "the coordinator cannot be asked"});
-            return (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response();
-        }
-        _ => vec![line(1, "three"), line(2, "four")],
-    };
-    axum::body::Body::from_stream(futures::stream::iter(lines)).into_response()
 }
 
 impl Fake {
@@ -471,7 +436,7 @@ impl Fake {
             .route(&format!("{API}/machines/{{name}}/provision"), post(provision))
             .route(&format!("{API}/machines/{{name}}/dry-run"), post(dry_run))
             .route(&format!("{API}/machines/{{name}}/render"), post(render))
-            .route(&format!("{API}/{{plural}}/{{name}}/events"), get(events))
+            .route(&format!("{API}/{{plural}}/{{name}}/events"), get(story::events))
             .route(&format!("{API}/workflows/{{name}}/logs"), get(logs))
             .with_state(seen.clone())
             .merge(console::routes(API, seen.clone()));

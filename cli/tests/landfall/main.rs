@@ -9,6 +9,7 @@ mod fleet;
 mod hostile;
 mod import;
 mod pages;
+mod story;
 mod templates;
 mod verbs;
 mod watching;
