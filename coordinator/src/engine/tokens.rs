@@ -64,8 +64,8 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Gives a boot token to this key for `ttl` from now, unless another coordinator has changed what was `read` of it; whether it did
-    /// not.
+    /// Gives a boot token to this key for `ttl` from now, unless another coordinator has changed the token since it was `read`. Answers
+    /// whether the key has it now.
     pub(super) async fn bind(&self, token: &str, read: Read, key: String, ttl: Duration) -> Result<bool, Problem> {
         let bound = BootToken { key: Some(key), ..read.token };
         let value = serde_json::to_vec(&bound).map_err(internal)?;

@@ -259,8 +259,8 @@ pub trait SecretStore: Send + Sync {
     async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError>;
     /// The secret, unless it has expired at `now`.
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Stores a secret in place of `old`, or where there is none, if that is what is there at `now`; whether it was. Of two callers
-    /// who know the same one stores.
+    /// Stores a secret if the one that is there at `now` is `old` (`None`: if there is none), and answers whether it did. Of two callers
+    /// with the same `old` one stores.
     async fn swap(
         &self, name: &str, old: Option<&[u8]>, value: &[u8], expires: Timestamp, now: Timestamp,
     ) -> Result<bool, StoreError>;

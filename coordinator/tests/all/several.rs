@@ -178,9 +178,9 @@ async fn an_agent_is_reached_through_every_coordinator() {
         until_asked(site, "/metrics", |answer| answer.contains(&counted));
     }
     // A port that one did not serve shows at both, until its machine is heard at any.
-    boot_script(&sites[0], "52:54:00:00:00:01&arch=arm64");
     let sightings = format!("{API}/sightings");
     for site in &sites {
+        boot_script(&sites[0], "52:54:00:00:00:01&arch=arm64");
         until_asked(site, &sightings, |answer| answer.contains("\"machine\":\"m1\""));
     }
     b.kill();
@@ -222,7 +222,8 @@ async fn followed_logs_end_where_the_agent_leaves() {
     for site in &sites {
         until_asked(site, &logs, |answer| answer.contains("said at the second"));
     }
-    // The same agent connects to the first one.
+    // The same agent connects to the first one. (Left open, the former session would go on to connect again.)
+    first.close().await;
     let (_second, _instructions) = begin(at_a, "m1");
     a.until("session opened machine=m1 epoch=2", 1);
     for follower in followers {

@@ -20,6 +20,8 @@ mod lead;
 #[cfg(test)]
 mod lead_tests;
 mod load;
+#[cfg(test)]
+mod opening_tests;
 mod options;
 mod presence;
 mod reader;
