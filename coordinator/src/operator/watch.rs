@@ -67,6 +67,7 @@ pub(super) async fn stream(
     coordinator: &Arc<Coordinator>, wanted: Wanted, from: Option<u64>,
 ) -> Result<Response, Refusal> {
     let documents = coordinator.store.documents();
+    coordinator.engine.fleet().beside().hear_of(from.unwrap_or_default()).await;
     let (first, revision, listing) = match from {
         Some(from) if !wanted.may_change() => (Vec::new(), from, None),
         _ => {

@@ -9,6 +9,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use landfall_api::message::{ActionRef, LogLevel};
+use landfall_boot::dhcp::lease_file::LeaseFile;
+use landfall_client::{Client, Endpoint, Identity, Trust};
 use landfall_postgres::Server;
 use landfall_session::{Instruction, SessionConfig};
 use nix::sys::signal::Signal;
@@ -44,11 +46,29 @@ pub(crate) fn share(from: &Path, to: &Path) {
 }
 
 pub(crate) fn start(site: &Site, until: &str) -> Coordinator {
-    Coordinator::spawn_until(Command::new(program()).arg("--config").arg(site.config()), until)
+    start_program(program().as_ref(), site, until)
+}
+
+/// The same with a program of the caller's choice.
+pub(crate) fn start_program(program: &Path, site: &Site, until: &str) -> Coordinator {
+    Coordinator::spawn_until(Command::new(program).arg("--config").arg(site.config()), until)
+}
+
+/// How to reach these over the network.
+pub(crate) fn endpoint(sites: &[Site], identity: Identity) -> Endpoint {
+    let urls: Vec<_> = sites.iter().map(Site::url).collect();
+    let ca = Trust::Ca(sites[0].data().join("admin/ca.pem"));
+    Endpoint { server: urls.join(",").parse().unwrap(), trust: Some(ca), identity: Some(identity) }
+}
+
+/// A client over the network which knows all of them, with the first operator's certificate.
+pub(crate) async fn client(sites: &[Site]) -> Client {
+    let [cert, key] = ["admin.pem", "admin.key"].map(|name| sites[0].data().join("admin").join(name));
+    Client::new(&endpoint(sites, Identity::Certificate { cert, key })).await.unwrap()
 }
 
 /// The first of the two, which leads, and the second beside it.
-fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
+pub(crate) fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
     let first = start(&sites[0], LEADS);
     share(&sites[0].data(), &sites[1].data());
     [first, start(&sites[1], LED)]
@@ -117,8 +137,12 @@ fn all_coordinators_are_at_work_and_one_leads() {
     assert_eq!(sites[0].api("GET", "/machines/m2", &Value::Null)["metadata"]["name"], "m2");
     b.signal(Signal::SIGCONT);
     b.until(LED, 2);
-    b.until("connected to PostgreSQL again", 1);
-    sites[1].api("POST", "/apply", &machine("m3", "52:54:00:00:00:03"));
+    // Its connection for writes may have been ended too: until it has another, it refuses.
+    let (path, m3, begun) = (format!("{API}/apply"), machine("m3", "52:54:00:00:00:03"), Instant::now());
+    while call(&sites[1].data().join("api.sock"), "POST", &path, &m3).unwrap().0 == 503 {
+        assert!(begun.elapsed() < LIMIT, "it has no other connection: {}", b.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 
     // Stopped, as for an upgrade.
     a.signal(Signal::SIGTERM);
@@ -202,11 +226,16 @@ async fn followed_logs_end_where_the_agent_leaves() {
     sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
     let run = sites[1].api("POST", "/machines/m1/provision", &json!({"template": "os"}));
     let config = enrolled(&boot_script(&sites[1], "52:54:00:00:00:01"), "m1", "52:54:00:00:00:01").await;
+    let workflow = format!("{API}/workflows/{}", run["metadata"]["name"].as_str().unwrap());
+    // Until it has heard of the run, the first one has the machine boot its own disk.
+    until_asked(&sites[0], &workflow, |answer| answer.contains("\"phase\""));
     let at_a = SessionConfig { target: target(&boot_script(&sites[0], "52:54:00:00:00:01")), ..config.clone() };
     let (first, _instructions) = begin(config, "m1");
     b.until("session opened machine=m1 epoch=1", 1);
-    // Asked at both, the second one answers.
-    let logs = format!("{API}/workflows/{}/logs", run["metadata"]["name"].as_str().unwrap());
+    // Asked at both, the second one answers: also at the first one, once that knows who has the agent.
+    let at_second = format!("\"coordinator\":\"{}\"", sites[1].url());
+    until_asked(&sites[0], &format!("{API}/machines/m1"), |answer| answer.contains(&at_second));
+    let logs = format!("{workflow}/logs");
     let followers = sites.each_ref().map(|site| {
         let (socket, path) = (site.data().join("api.sock"), format!("{logs}?follow=true"));
         let (ended, end) = mpsc::channel();
@@ -276,6 +305,8 @@ fn a_store_moves_to_postgresql_and_back() {
     let coordinator = start(&site, " ready ");
     site.api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
     coordinator.kill();
+    let leases = LeaseFile::own(&site.data());
+    std::fs::write(&leases, "leases").unwrap();
     let config = std::fs::read_to_string(site.config()).unwrap();
     std::fs::write(site.config(), format!("{config}[store]\nurl = \"{}\"\n", server.create())).unwrap();
     let path = site.config();
@@ -284,6 +315,7 @@ fn a_store_moves_to_postgresql_and_back() {
     assert!(!is_well && said.contains("migrate-store --to postgresql"), "{said}");
     let (is_well, said) = landfall(&["migrate-store", "--to", "postgresql"]);
     assert!(is_well && said.contains("documents: 1 rows, the same in both"), "{said}");
+    assert!(!leases.exists(), "an old file counts no more");
     let coordinator = start(&site, " ready ");
     site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
     coordinator.kill();
@@ -295,6 +327,7 @@ fn a_store_moves_to_postgresql_and_back() {
     let (is_well, said) = landfall(&["migrate-store", "--to", "sqlite"]);
     assert!(is_well && said.contains("documents: 2 rows, the same in both"), "{said}");
     assert_eq!(std::fs::read(site.data().join("pki/ca.pem")).unwrap(), ca);
+    assert_eq!(std::fs::read_to_string(&leases).unwrap(), "leases");
     let (is_well, said) = landfall(&["run"]);
     assert!(!is_well && said.contains("landfall.db is there"), "{said}");
     std::fs::write(site.config(), config).unwrap();
@@ -356,10 +389,18 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
         coordinator.until("starts anew with what is there", 1);
         coordinator.until(" ready ", 2);
     }
+    // The one that leads holds what it finds, before it says that it leads.
+    let leads = |site: &Site| asked(site, "/metrics").1.contains("landfall_active 1\n");
+    let begun = Instant::now();
+    while !sites.iter().any(leads) {
+        assert!(begun.elapsed() < LIMIT, "none leads:\n{}\n{}", a.said(), b.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert!(holds());
     assert_eq!(asked(site, &format!("{API}/machines/m2")).0, 404);
     let held = [&a, &b].map(|coordinator| coordinator.said().matches("went back to an older state").count());
     assert_eq!(held.iter().sum::<usize>(), 1, "{held:?}");
-    confirm();
-    assert!(!holds());
+    let confirmed = confirm();
+    let machine = || site.api("GET", "/machines/m1", &Value::Null);
+    assert!(!holds(), "{confirmed}\n{}\n{}\n{}", machine(), a.said(), b.said());
 }

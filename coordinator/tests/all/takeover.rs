@@ -1,9 +1,10 @@
 //! Three real coordinators over PostgreSQL, which has a synchronous standby of its own. One fault after another, in an order and at
-//! instants from a seed: agents go on, no run begins twice, and whatever was acknowledged is there.
+//! instants from a seed: agents go on, no run begins twice, and whatever was acknowledged is there. The first one can be of an older
+//! version (`LANDFALL_OLDER_COORDINATOR` names its program), as it is during a rolling upgrade.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use landfall_api::Kind;
-use landfall_client::{Client, Endpoint, Identity, Trust};
 use landfall_postgres::Server;
 use landfall_session::Connection;
 use nix::sys::signal::Signal;
@@ -19,9 +19,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::kill::Dice;
-use super::several::{LEADS, LED, asked, share, sites, start, until_asked};
+use super::several::{LEADS, LED, asked, client, share, sites, start_program, until_asked};
 use super::site::agent::{Agent, has_attempts, patient_template};
-use super::site::{API, Coordinator, LIMIT, Site, call, machine};
+use super::site::{API, Coordinator, LIMIT, Site, call, machine, program};
 
 /// Machines with an agent each.
 const AGENTS: u64 = 4;
@@ -84,6 +84,12 @@ fn way_to(port: u16, silent: &Arc<AtomicBool>) -> u16 {
     way
 }
 
+/// The program of that coordinator.
+fn program_of(n: usize) -> PathBuf {
+    let older = std::env::var_os("LANDFALL_OLDER_COORDINATOR").filter(|_| n == 0);
+    older.unwrap_or_else(|| program().into()).into()
+}
+
 /// Describes machines until the coordinator does not answer; those that it answered.
 fn describe(socket: &Path, round: u32) -> Vec<String> {
     let mut answered = Vec::new();
@@ -128,10 +134,10 @@ impl World {
             format!("postgresql://landfall@127.0.0.1:{a},127.0.0.1:{b}/test0")
         });
         let sites = sites(urls.each_ref().map(String::as_str));
-        let first = start(&sites[0], LEADS);
+        let first = start_program(&program_of(0), &sites[0], LEADS);
         let others = [1, 2].map(|n: usize| {
             share(&sites[0].data(), &sites[n].data());
-            start(&sites[n], LED)
+            start_program(&program_of(n), &sites[n], LED)
         });
         sites[0].api("POST", "/apply", &patient_template(&sites[0]));
         for site in &sites {
@@ -245,7 +251,7 @@ impl World {
             begun.elapsed()
         );
         // Also while one of them hangs, or has lost its store.
-        self.client().await.delete(Kind::Machine, &format!("spare{attempt}")).await.unwrap();
+        client(&self.sites).await.delete(Kind::Machine, &format!("spare{attempt}")).await.unwrap();
         match fault {
             Fault::Hang => self.coordinator(active).signal(Signal::SIGCONT),
             Fault::Cut => self.silent[active].store(false, Ordering::Relaxed),
@@ -257,21 +263,9 @@ impl World {
         self.answered.extend(writer.join().unwrap());
         for n in 0..3 {
             if self.coordinators[n].is_none() {
-                self.coordinators[n] = Some(start(&self.sites[n], LED));
+                self.coordinators[n] = Some(start_program(&program_of(n), &self.sites[n], LED));
             }
         }
-    }
-
-    /// A client over the network, which knows all three.
-    async fn client(&self) -> Client {
-        let urls = self.sites.each_ref().map(|site| format!("https://127.0.0.1:{}", site.tls));
-        let admin = |name: &str| self.sites[0].data().join("admin").join(name);
-        let endpoint = Endpoint {
-            server: urls.join(",").parse().unwrap(),
-            trust: Some(Trust::Ca(admin("ca.pem"))),
-            identity: Some(Identity::Certificate { cert: admin("admin.pem"), key: admin("admin.key") }),
-        };
-        Client::new(&endpoint).await.unwrap()
     }
 
     /// Waits until each is ready, and one leads.

@@ -13,6 +13,8 @@ use super::clock::Clock;
 
 /// For so long those that come share what is done alone; then others have their turn.
 const SHARES: Duration = Duration::from_millis(500);
+/// Others' changes are taken in within a second; a revision that is not here after this is another store's.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// A machine's lock is held so long at most for it.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -87,6 +89,15 @@ impl Beside {
     /// The index has taken in what was stored up to this revision.
     pub(in crate::engine) fn followed(&self, revision: u64) {
         self.followed.send_replace(revision);
+    }
+
+    /// Waits for what was stored up to this revision, of which a caller heard from another coordinator; not for one of another store.
+    pub async fn hear_of(&self, revision: u64) {
+        if self.own.is_some() {
+            let mut followed = self.followed.subscribe();
+            // In time or not, what there is then counts.
+            drop(timeout(HEARD_WITHIN, followed.wait_for(|followed| *followed >= revision)).await);
+        }
     }
 
     /// Waits until no other coordinator does the same, and the index has what they stored; they wait until the answer is dropped. Those

@@ -1,0 +1,114 @@
+//! People who ask several coordinators of one database: a watch goes on at another one, and a right that is taken away at one is
+//! gone at all.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use landfall_api::{ErrorCode, Kind, Role, TokenRequest};
+use landfall_client::{Client, ClientError, Identity, Lines, Scope};
+use landfall_postgres::Server;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::several::{LED, both, client, endpoint, sites, start};
+use super::site::{LIMIT, Site, machine};
+
+/// The names and revisions of the next changes, up to that machine's first.
+async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) -> Vec<(String, u64)> {
+    let mut seen = Vec::new();
+    loop {
+        let change = timeout(LIMIT, changes.next()).await.unwrap().unwrap().unwrap();
+        let object = change.object.unwrap_or_else(|| panic!("no document: {:?}, {:?}", change.kind, change.problem));
+        seen.push((object["metadata"]["name"].as_str().unwrap().to_owned(), change.resource_version));
+        if seen.last().unwrap().0 == name {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_goes_on_at_another_coordinator() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let [a, _b] = both(&sites);
+    let describe = |site: &Site, n: u8| {
+        let described = site.api("POST", "/apply", &machine(&format!("m{n}"), &format!("52:54:00:00:00:{n:02x}")));
+        described["object"]["metadata"]["resourceVersion"].as_u64().unwrap()
+    };
+    let machines = Scope::of(Kind::Machine, None);
+    let at_a = client(&sites[..1]).await;
+    let (none, from) = at_a.list(&machines).await.unwrap();
+    assert!(none.is_empty());
+    let mut changes = at_a.watch(&machines, from).await.unwrap();
+    for n in 1..=6 {
+        describe(&sites[usize::from(n) % 2], n);
+    }
+    let mut seen = changes_to(&mut changes, "m6").await;
+    a.kill();
+    // The stream ends with the coordinator. Another one has the rest of it, from the revision that came last.
+    assert!(!matches!(timeout(LIMIT, changes.next()).await.unwrap(), Some(Ok(_))));
+    describe(&sites[1], 7);
+    let at_b = client(&sites).await;
+    let last = seen.last().unwrap().1;
+    seen.extend(changes_to(&mut at_b.watch(&machines, last).await.unwrap(), "m7").await);
+    let whole = changes_to(&mut at_b.watch(&machines, from).await.unwrap(), "m7").await;
+    assert_eq!(seen, whole);
+    // Also from a revision that the other one has not heard of yet.
+    let a = start(&sites[0], LED);
+    for n in 8..28 {
+        let revision = describe(&sites[1], n);
+        let at_a = Client::local(&sites[0].data().join("api.sock")).unwrap();
+        let mut changes = at_a.watch(&machines, revision).await.unwrap();
+        let next = describe(&sites[1], n + 100);
+        let name = format!("m{}", n + 100);
+        assert_eq!(changes_to(&mut changes, &name).await, [(name, next)]);
+    }
+    drop(a);
+}
+
+/// Waits until the answer is that these credentials count for nothing; how long it took.
+async fn until_refused(client: &Client) -> Duration {
+    let begun = Instant::now();
+    loop {
+        match client.names(Kind::Machine).await {
+            Err(ClientError::Problem(problem))
+                if matches!(problem.code, ErrorCode::Unauthenticated | ErrorCode::Revoked) =>
+            {
+                return begun.elapsed();
+            }
+            Ok(_) => {}
+            Err(other) => panic!("{other}"),
+        }
+        assert!(begun.elapsed() < LIMIT, "they count still");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_taken_away_at_one_are_gone_at_all() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let _running = both(&sites);
+    for (here, there) in [(0, 1), (1, 0)] {
+        let local = Client::local(&sites[here].data().join("api.sock")).unwrap();
+        let request = TokenRequest { name: "ci".into(), role: Role::Viewer, ttl: None };
+        let made = local.create_token(&request).await.unwrap();
+        let token = Identity::Token(made["value"].as_str().unwrap().to_owned());
+        let asks = Client::new(&endpoint(&sites[there..=there], token)).await.unwrap();
+        // Given at one, a right counts at the other within a second too.
+        let begun = Instant::now();
+        while asks.names(Kind::Machine).await.is_err() {
+            assert!(begun.elapsed() < LIMIT, "it does not count");
+        }
+        local.delete_token("ci").await.unwrap();
+        println!("a deleted token was refused by the other one after {:?}", until_refused(&asks).await);
+    }
+    let admin = client(&sites[..1]).await;
+    admin.names(Kind::Machine).await.unwrap();
+    sites[1].api("POST", "/operators/admin/revoke", &Value::Null);
+    println!("a revoked operator was refused by the other one after {:?}", until_refused(&admin).await);
+}
