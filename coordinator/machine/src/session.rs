@@ -13,8 +13,8 @@ use crate::time::{Now, Steady};
 
 /// The status notes an agent's peak memory when it has grown by this much, bytes.
 const RSS_STEP: u64 = 1 << 20;
-/// Heartbeats are many and the status is for people: it notes one in so many.
-const NOTED_EVERY: u32 = 6;
+/// Heartbeats are many and the status is for people: it notes one in so many, of 5 s each one a minute. Each is a write of the document.
+const NOTED_EVERY: u32 = 12;
 
 /// The newest session of a machine, whether its stream is up or not.
 #[derive(Debug, Clone, PartialEq)]
@@ -298,13 +298,13 @@ mod tests {
         let beat = |renewed, noted| Beat { renewed, noted };
         let mut session = opened(30, true);
         assert_eq!(session.beats(&LIMITS, vitals(35, 0), at(105)), beat(true, false));
-        assert_eq!(session.beats(&LIMITS, vitals(59, RSS_STEP - 1), at(129)), beat(true, false));
-        assert_eq!(session.beats(&LIMITS, vitals(60, 0), at(130)), beat(true, true), "one in six");
-        assert_eq!(session.beats(&LIMITS, vitals(65, RSS_STEP), at(135)), beat(true, true), "its memory has grown");
-        assert_eq!(session.beats(&LIMITS, vitals(66, 2 * RSS_STEP - 1), at(136)), beat(true, false));
-        assert!(session.may_act(at(195)) && !session.may_act(at(196)));
+        assert_eq!(session.beats(&LIMITS, vitals(89, RSS_STEP - 1), at(159)), beat(true, false));
+        assert_eq!(session.beats(&LIMITS, vitals(90, 0), at(160)), beat(true, true), "one in twelve");
+        assert_eq!(session.beats(&LIMITS, vitals(95, RSS_STEP), at(165)), beat(true, true), "its memory has grown");
+        assert_eq!(session.beats(&LIMITS, vitals(96, 2 * RSS_STEP - 1), at(166)), beat(true, false));
+        assert!(session.may_act(at(225)) && !session.may_act(at(226)));
         session.silent = true;
-        assert_eq!(session.beats(&LIMITS, vitals(67, 0), at(137)), beat(true, true), "it was silent");
+        assert_eq!(session.beats(&LIMITS, vitals(97, 0), at(167)), beat(true, true), "it was silent");
         assert_eq!(opened(30, false).beats(&LIMITS, vitals(35, 0), at(105)), beat(false, false));
         let mut unnoted = opened(30, true);
         unnoted.beats_unnoted(&LIMITS, vitals(35, 0), at(110));

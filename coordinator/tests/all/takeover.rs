@@ -5,8 +5,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use landfall_postgres::Server;
 use landfall_session::Connection;
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::kill::Dice;
@@ -105,6 +106,20 @@ fn describe(socket: &Path, round: u32) -> Vec<String> {
     answered
 }
 
+/// Notes the longest time that it was without a session since it noticed that it lost one.
+async fn note_gaps(mut connection: watch::Receiver<Connection>, longest: Arc<Mutex<Duration>>) {
+    let mut lost = None;
+    while connection.changed().await.is_ok() {
+        let is_up = matches!(*connection.borrow_and_update(), Connection::Connected { .. });
+        if !is_up {
+            lost.get_or_insert_with(Instant::now);
+        } else if let Some(lost) = lost.take() {
+            let mut longest = longest.lock().unwrap();
+            *longest = longest.max(lost.elapsed());
+        }
+    }
+}
+
 struct World {
     databases: [Server; 2],
     /// Which of them takes writes.
@@ -116,6 +131,8 @@ struct World {
     agents: Vec<Agent>,
     /// The epoch of each agent's newest session.
     epochs: Vec<u64>,
+    /// The longest time that one was without a session, in this fault.
+    longest_gap: Arc<Mutex<Duration>>,
     /// Machines whose description was answered.
     answered: Vec<String>,
     dice: Dice,
@@ -150,6 +167,10 @@ impl World {
             let site = &sites[n as usize % sites.len()];
             agents.push(Agent::start(site, &site.data().join("api.sock"), &name, &mac).await);
         }
+        let longest_gap = Arc::<Mutex<Duration>>::default();
+        for agent in &agents {
+            tokio::spawn(note_gaps(agent.handle.connection(), longest_gap.clone()));
+        }
         Self {
             databases: [primary, standby],
             primary: 0,
@@ -157,6 +178,7 @@ impl World {
             silent,
             coordinators: [Some(first), Some(second), Some(third)],
             epochs: vec![0; agents.len()],
+            longest_gap,
             agents,
             answered: Vec::new(),
             dice,
@@ -247,8 +269,10 @@ impl World {
         let acknowledged = begun.elapsed();
         let now = self.leading(hit);
         println!(
-            "{fault:?}: everything acknowledged {acknowledged:?} after it, coordinator {now} leads {:?} after",
-            begun.elapsed()
+            "{fault:?}: everything acknowledged {acknowledged:?} after it, coordinator {now} leads {:?} after; an agent that \
+                noticed was without a session for {:?} at most",
+            begun.elapsed(),
+            std::mem::take(&mut *self.longest_gap.lock().unwrap())
         );
         // Also while one of them hangs, or has lost its store.
         client(&self.sites).await.delete(Kind::Machine, &format!("spare{attempt}")).await.unwrap();

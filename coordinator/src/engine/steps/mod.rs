@@ -229,7 +229,7 @@ impl Steps {
     /// What is unchanged is not written: most events say nothing new of the machine.
     ///
     /// `logged`: the event log says again what the step was made of. Where nothing else is to be done about it, and the machine's
-    /// document says no more than follows from it, it may wait: most events only move an action on.
+    /// document says no more than follows from it, it may wait: most events only move an action on. So may what heartbeats say.
     async fn store_all(
         &self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect], logged: bool,
     ) -> Result<(), StoreError> {
@@ -239,7 +239,8 @@ impl Steps {
         let only_stores =
             |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(Which::Newest));
         let may_wait = machine.is_none() || (documents.writes_later() && follows(loaded, state));
-        let is_later = logged && effects.iter().all(only_stores) && may_wait;
+        let is_said_again = logged && effects.iter().all(only_stores) && may_wait;
+        let is_later = is_said_again || (documents.writes_later() && only_heard(loaded, state));
         // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
         let mut changed = Vec::new();
         for effect in effects {
@@ -341,6 +342,19 @@ fn follows(loaded: &Loaded, state: &MachineState) -> bool {
         && receipts().all(|one| text_bytes(one) <= RECEIPT_BYTES)
         && (&old.metadata, &old.spec, &known) == (&new.metadata, &new.spec, after)
         && others(before).eq(others(after))
+}
+
+/// Whether a step says of its machine only when its agent was heard, and how much memory that needed: the next heartbeats say it again.
+fn only_heard(loaded: &Loaded, state: &MachineState) -> bool {
+    let (old, new) = (&loaded.machine, &state.machine);
+    let (Some(before), Some(after)) = (&old.status, &new.status) else { return false };
+    let known = MachineStatus {
+        last_heard: after.last_heard,
+        agent_peak_rss_bytes: after.agent_peak_rss_bytes,
+        ..before.clone()
+    };
+    (&old.metadata, &old.spec, &known) == (&new.metadata, &new.spec, after)
+        && (&loaded.newest, &loaded.older) == (&state.newest, &state.older)
 }
 
 fn text_bytes(DiskReceipt { disk, receipt }: &DiskReceipt) -> usize {

@@ -298,3 +298,26 @@ async fn receipts_survive_a_crash_before_they_are_written() {
     assert_eq!([world.condition("NoReceipt").await, world.condition("Provisioned").await], known);
     assert!(known[0].is_some() && world.run(&name).await.status.unwrap().actions[0].is_over());
 }
+
+#[tokio::test]
+async fn what_heartbeats_say_again_is_written_later() {
+    let (dir, _clock, world) = described_on_disk().await;
+    let (_, _, agent) = world.under_way().await;
+    let on_disk = async || {
+        let copy = tempfile::tempdir().unwrap();
+        copy_of(dir.path(), copy.path());
+        Store::open(copy.path()).unwrap().machine("m1").await.unwrap().unwrap().status.clone().unwrap()
+    };
+    let beat = |peak| world.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(peak));
+    // The first one after its hello says of its condition why it holds.
+    beat(30 << 20).await.unwrap();
+    beat(40 << 20).await.unwrap();
+    assert_eq!(world.machine().await.status.unwrap().agent_peak_rss_bytes, Some(40 << 20));
+    assert_eq!(on_disk().await.agent_peak_rss_bytes, Some(30 << 20));
+    // That it is heard again is a change of its condition.
+    world.later(20);
+    world.engine.upkeep().tick().await.unwrap();
+    beat(40 << 20).await.unwrap();
+    let written = on_disk().await;
+    assert_eq!((written.agent_peak_rss_bytes, written.last_heard), (Some(40 << 20), Some(world.engine.fleet().now())));
+}
