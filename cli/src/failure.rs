@@ -115,9 +115,10 @@ impl Failure {
         }
     }
 
-    /// Whether a later retry may help.
-    pub(crate) fn is_unreachable(&self) -> bool {
+    /// Whether a later retry may help: the coordinator is gone, or has lost its store, or asks one that is gone.
+    pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
+            || matches!(self, Self::Problem(problem) if problem.code == ErrorCode::StoreUnavailable)
     }
 
     /// As a person reads it, in plain text.

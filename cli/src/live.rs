@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{args::Selection, failure::Failure, human, table, text::visible};
 
 /// Waits between attempts to reach the coordinator again: from the first, doubling, to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A coordinator away for longer than this ends the command.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(600);
@@ -103,7 +103,7 @@ async fn follow(client: Client, scope: Scope, news: mpsc::Sender<News>, mut ever
             }
         };
         let since = *lost_at.get_or_insert_with(Instant::now);
-        if !ever || !failure.is_unreachable() || since.elapsed() > GIVE_UP {
+        if !ever || !failure.may_pass() || since.elapsed() > GIVE_UP {
             // The receiver may have gone; then the news are not needed.
             drop(news.send(News::Ended(failure)).await);
             return;

@@ -41,7 +41,7 @@ impl BootPolicy for Coordinator {
     async fn decide(
         &self, mac: MacAddr, smbios_uuid: Option<Uuid>, from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
-        if !self.config.others.is_empty() && self.engine.fleet().has_lost_store() {
+        if self.has_lost_store_to_others() {
             return Err(PolicyError { mac, reason: "this coordinator has lost its store".to_owned() });
         }
         let decided = self.engine.boot().boot_decision_from(mac, smbios_uuid, from).await;

@@ -18,3 +18,10 @@ pub struct Coordinator {
     /// Its health, and the directory of manifests.
     pub ops: Arc<Ops>,
 }
+
+impl Coordinator {
+    /// Whether it has lost its store for so long that people and machines are better off with another coordinator, and there is one.
+    pub(crate) fn has_lost_store_to_others(&self) -> bool {
+        !self.config.others.is_empty() && self.engine.fleet().has_lost_store()
+    }
+}

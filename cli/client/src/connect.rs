@@ -6,11 +6,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future::join_all;
-use futures::stream::FuturesUnordered;
 use hickory_resolver::TokioResolver;
 use landfall_api::{Digest, Pin, SERVER_NAME};
 use landfall_pin::{Validity, client_config};
@@ -18,6 +17,7 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, ClientBuilder};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
 
+use crate::ready::Ready;
 use crate::server::Place;
 use crate::{ClientError, Server};
 
@@ -57,8 +57,10 @@ pub enum Identity {
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Silence after which an answer counts as lost. A followed stream sends a line every 15 s, at least an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// For each of several coordinators to say whether it is ready: it tries a write, which may take 5 s.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// While an answer goes on, a coordinator is asked so often whether it is still there, and has so long to say so: one that hangs keeps
+/// its connections.
+const ASK_EVERY: Duration = Duration::from_secs(15);
+const THERE_LIMIT: Duration = Duration::from_secs(10);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client, and the URL that stands before every path.
@@ -66,11 +68,16 @@ pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client,
     match &endpoint.server {
         Server::Unix(path) => over_socket(identified(endpoint)?, path),
         Server::Https(places) => {
-            let (mut addresses, trusted) = (resolved(places).await?, trusted(endpoint)?);
-            if places.len() > 1 {
-                put_active_first(endpoint, &trusted, &mut addresses).await?;
-            }
-            Ok((over_tls(endpoint, &trusted, &addresses)?, base()))
+            let (addresses, trusted) = (resolved(places).await?, trusted(endpoint)?);
+            let builder = identified(endpoint)?;
+            let builder = if places.len() > 1 {
+                let one = |address| Ok((address, over_tls(to(identified(endpoint)?, &[address]), &trusted)?));
+                let places = addresses.into_iter().map(one).collect::<Result<_, ClientError>>()?;
+                builder.dns_resolver(Arc::new(Ready { places, url: format!("{}/readyz", base()) }))
+            } else {
+                to(builder, &addresses)
+            };
+            Ok((over_tls(builder, &trusted)?, base()))
         }
     }
 }
@@ -80,40 +87,18 @@ fn base() -> String {
     format!("https://{SERVER_NAME}")
 }
 
-/// A client that tries these addresses in turn for each connection.
-fn over_tls(endpoint: &Endpoint, trusted: &Trusted, addresses: &[SocketAddr]) -> Result<reqwest::Client, ClientError> {
-    let builder = identified(endpoint)?.https_only(true).resolve_to_addrs(SERVER_NAME, addresses);
+/// Tries these addresses in turn for each connection.
+fn to(builder: ClientBuilder, addresses: &[SocketAddr]) -> ClientBuilder {
+    builder.resolve_to_addrs(SERVER_NAME, addresses)
+}
+
+fn over_tls(builder: ClientBuilder, trusted: &Trusted) -> Result<reqwest::Client, ClientError> {
+    let builder = builder.https_only(true);
     built(match trusted {
         Trusted::Pin(config) => builder.tls_backend_preconfigured(config.as_ref().clone()),
         Trusted::Roots(roots, None) => builder.tls_certs_only(roots.clone()),
         Trusted::Roots(roots, Some(identity)) => builder.tls_certs_only(roots.clone()).identity(identity.clone()),
     })
-}
-
-/// Moves the address of the coordinator that is ready to the front, or of one that answers if none is. One that stands by
-/// forwards to it; one that hangs takes connections and answers nothing; one that has lost its store says so.
-async fn put_active_first(
-    endpoint: &Endpoint, trusted: &Trusted, addresses: &mut [SocketAddr],
-) -> Result<(), ClientError> {
-    let mut asked = FuturesUnordered::new();
-    for (n, address) in addresses.iter().enumerate() {
-        let ready = over_tls(endpoint, trusted, &[*address])?.get(format!("{}/readyz", base())).timeout(ANSWER_LIMIT);
-        asked.push(async move { (n, ready.send().await) });
-    }
-    let mut first = None;
-    while let Some((n, answer)) = asked.next().await {
-        match answer {
-            Ok(answer) if answer.status().is_success() => {
-                first = Some(n);
-                break;
-            }
-            Ok(_) => first = first.or(Some(n)),
-            Err(_) => {}
-        }
-    }
-    drop(asked);
-    addresses.rotate_left(first.unwrap_or(0));
-    Ok(())
 }
 
 /// A builder with the caller's token, if it is one.
@@ -136,6 +121,8 @@ fn builder() -> ClientBuilder {
         .no_proxy()
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(SILENCE_LIMIT)
+        .http2_keep_alive_interval(ASK_EVERY)
+        .http2_keep_alive_timeout(THERE_LIMIT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
 }

@@ -5,6 +5,7 @@
 mod connect;
 mod console;
 mod error;
+mod ready;
 mod routes;
 mod scope;
 mod server;

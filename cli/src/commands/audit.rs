@@ -6,9 +6,11 @@ use futures::{StreamExt, TryStreamExt};
 use landfall_api::API_PATH;
 use landfall_client::Client;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::args::{Audit, Format};
 use crate::failure::Failure;
+use crate::live::{FIRST_WAIT, GIVE_UP};
 use crate::output::Out;
 use crate::table::{Columns, or_dash};
 use crate::{human, output};
@@ -29,10 +31,33 @@ pub(crate) async fn run(args: &Audit, client: &Client, out: &mut Out) -> Result<
     if !args.follow {
         return Ok(());
     }
-    let last = position(&rows).or(args.after).unwrap_or(0);
-    let mut lines = client.audit(last, PAGE, true).await?;
+    let (mut last, mut heard, mut is_lost) = (position(&rows).or(args.after).unwrap_or(0), Instant::now(), false);
+    loop {
+        let before = last;
+        let ended = follow(args, client, &mut last, out).await;
+        if last != before || ended.is_ok() {
+            (heard, is_lost) = (Instant::now(), false);
+        }
+        // It ends with its coordinator: that one, or another, goes on.
+        if let Err(failure) = ended {
+            if !failure.may_pass() || heard.elapsed() > GIVE_UP {
+                return Err(failure);
+            }
+            if !std::mem::replace(&mut is_lost, true) {
+                output::to_stderr(&format!("{}; asking again", failure.lines().join("; ")));
+            }
+        }
+        sleep(FIRST_WAIT).await;
+    }
+}
+
+/// Shows the entries after `last`, until the answer ends.
+async fn follow(args: &Audit, client: &Client, last: &mut u64, out: &mut Out) -> Result<(), Failure> {
+    let mut lines = client.audit(*last, PAGE, true).await?;
     while let Some(row) = lines.next().await {
-        show(&[row?], args.output, false, out)?;
+        let rows = [row?];
+        show(&rows, args.output, false, out)?;
+        *last = position(&rows).unwrap_or(*last);
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(crate) async fn each<T, F: Future<Output = Result<T, Failure>>>(
             Err(failure @ Failure::Closed) => unread = Some(failure.cut_off()),
             Err(failure) => {
                 failed += 1;
-                stop |= failure.is_unreachable();
+                stop |= matches!(failure, Failure::Unreachable { .. });
                 show(&name, &failure);
             }
         }

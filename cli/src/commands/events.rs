@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
 use landfall_client::{Client, Scope};
+use tokio::time::{Instant, sleep};
 
 use crate::args::{Events, Format, Target};
 use crate::failure::Failure;
@@ -73,14 +74,15 @@ async fn follow(
             }
         }
         if any {
-            match of(client, kind, name).await {
+            let asked = if over { last_of(client, kind, name).await } else { of(client, kind, name).await };
+            match asked {
                 Ok(all) => {
                     let new: Vec<EventRecord> = all.iter().filter(|r| !shown.contains(r)).cloned().collect();
                     show(&new, output, false, out)?;
                     shown = all;
                 }
                 // The watch reports when it is back; the next turn reads everything again.
-                Err(failure) if failure.is_unreachable() && !over => turned.clear(),
+                Err(failure) if failure.may_pass() && !over => turned.clear(),
                 Err(failure) => return Err(failure),
             }
         }
@@ -89,6 +91,17 @@ async fn follow(
         }
     }
     Ok(())
+}
+
+/// All events at the end: nothing says later that there are more, so they are asked for until a coordinator answers.
+async fn last_of(client: &Client, kind: Kind, name: &str) -> Result<Vec<EventRecord>, Failure> {
+    let begun = Instant::now();
+    loop {
+        match of(client, kind, name).await {
+            Err(failure) if failure.may_pass() && begun.elapsed() < live::GIVE_UP => sleep(live::FIRST_WAIT).await,
+            asked => return asked,
+        }
+    }
 }
 
 /// Values that change when a workflow has a new event. Its progress, which changes all the time, is not included.

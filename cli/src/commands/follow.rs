@@ -63,7 +63,7 @@ async fn wait<F: Future<Output = Result<Value, Failure>>>(
         let (waited, starting) = (&waited, start(name.clone()));
         async move {
             match waited.end_of(starting).await {
-                Err(failure) if of > 1 && !failure.is_unreachable() && !matches!(failure, Failure::Closed) => {
+                Err(failure) if of > 1 && !failure.may_pass() && !matches!(failure, Failure::Closed) => {
                     waited.above(|| each::show(&name, &failure));
                     Err(Failure::NotSucceeded)
                 }

@@ -1,7 +1,6 @@
 //! `landfall logs`.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -11,13 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::args::{Format, Logs};
 use crate::failure::Failure;
-use crate::live::GIVE_UP;
+use crate::live::{FIRST_WAIT, GIVE_UP};
 use crate::output::Out;
 use crate::text::{Text, set_in};
 use crate::{human, output};
-
-/// Between two questions for the lines that follow.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// So many lines are remembered.
 const REMEMBERED: usize = 256;
@@ -116,16 +112,16 @@ async fn onward(
     client: &Client, name: &str, seen: &mut Seen, query: &Query, mut broken: Option<Failure>,
 ) -> Result<Option<(Lines<LogRecord>, bool)>, Failure> {
     let (begun, was_whole) = (Instant::now(), broken.is_none());
-    if let Some(failure) = broken.as_ref().filter(|failure| may_pass(failure)) {
+    if let Some(failure) = broken.as_ref().filter(|failure| failure.may_pass()) {
         output::to_stderr(&format!("{}; asking again", failure.lines().join("; ")));
     }
     loop {
         if let Some(failure) = broken
-            && (!may_pass(&failure) || begun.elapsed() > GIVE_UP)
+            && (!failure.may_pass() || begun.elapsed() > GIVE_UP)
         {
             return Err(failure);
         }
-        sleep(PAUSE).await;
+        sleep(FIRST_WAIT).await;
         let mut query = seen.onward(query);
         let asked = async {
             let is_last = match client.get(Kind::Workflow, name).await? {
@@ -145,12 +141,6 @@ async fn onward(
             Err(failure) => broken = Some(failure),
         }
     }
-}
-
-/// Of a coordinator that is gone, or that asks one which is.
-fn may_pass(failure: &Failure) -> bool {
-    failure.is_unreachable()
-        || matches!(failure, Failure::Problem(problem) if problem.code == ErrorCode::StoreUnavailable)
 }
 
 fn text(record: &LogRecord, out: &Out) -> Text {

@@ -1,6 +1,7 @@
 //! Tokens, withdrawn certificates, approval, and the audit log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -8,6 +9,7 @@ use axum::{Extension, Json};
 use jiff::Timestamp;
 use landfall_api::{ApproveRequest, Machine, OperatorRevoked, Shared, TokenInfo, TokenList, TokenRequest};
 use serde::Deserialize;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::body::{JsonBody, Params};
 use super::caller::Operator;
@@ -19,6 +21,9 @@ use landfall_store::audit::MAX_PAGE;
 
 /// Entries answered where no limit is named.
 const DEFAULT_PAGE: usize = 1000;
+
+/// Others' entries are looked for so often.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Parameters of the audit log.
 #[derive(Debug, Default, Deserialize)]
@@ -42,7 +47,9 @@ pub(super) async fn audit(
     let (lines, response) = lines();
     tokio::spawn(async move {
         let (mut page, mut after) = (first, query.after);
-        let mut blanks = blanks();
+        let (mut blanks, mut looks) = (blanks(), interval_at(Instant::now() + LOOK, LOOK));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let is_alone = coordinator.config.others.is_empty();
         loop {
             let full = page.len() >= limit;
             for entry in page {
@@ -59,6 +66,8 @@ pub(super) async fn audit(
             while !more {
                 tokio::select! {
                     waited = written.changed() => if waited.is_err() { return } else { more = true },
+                    // What is asked of another coordinator it writes.
+                    _ = looks.tick(), if !is_alone => more = true,
                     _ = blanks.tick() => if !lines.blank().await { return },
                     () = lines.closed() => return,
                 }

@@ -1,5 +1,5 @@
 //! Requests that another coordinator of the same database answers: of a machine's power and console the one that leads, of a workflow's
-//! logs the one that has its machine's agent. Of what each of them has a part, all are asked.
+//! logs, and of a look at a machine, the one that has its agent. Of what each of them has a part, all are asked.
 //!
 //! This one has judged who calls. It asks in the caller's name, with a certificate that it makes for that; the other one takes it, and
 //! leaves the audit log to this one.
@@ -15,8 +15,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{API_PATH, ErrorCode, Kind, Problem};
+use landfall_edge::gate::Limiter;
 use landfall_machine::elsewhere;
+use landfall_store::StoreError;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -31,6 +33,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const PART: Duration = Duration::from_secs(2);
 /// An answer that says why a request was refused is no longer.
 const PROBLEM_BYTES: usize = 64 << 10;
+/// Questions for documents that are not there ask the database so often at most.
+static CATCH_UPS: Limiter = Limiter::a_second(20);
 
 /// Which of several coordinators answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) enum Answers {
     Leading,
     /// The one that has the agent of the workflow in the path.
     WithAgent,
+    /// The one that has the agent of the machine in the path.
+    WithMachine,
 }
 
 /// What decides that.
@@ -62,6 +68,7 @@ pub(super) async fn pass_on(
         Answers::Any => Ok(None),
         Answers::Leading => leading(&coordinator),
         Answers::WithAgent => with_agent(&coordinator, &name.unwrap_or_default()).await,
+        Answers::WithMachine => with_machine(&coordinator, &name.unwrap_or_default()).await,
     };
     let outcome = match at {
         Ok(None) => return next.run(request).await,
@@ -121,6 +128,39 @@ pub(super) async fn with_agent(coordinator: &Coordinator, workflow: &str) -> Res
     let Some(run) = coordinator.store.workflow(workflow).await? else { return Ok(None) };
     let Some(machine) = coordinator.store.machine(&run.spec.machine).await? else { return Ok(None) };
     Ok(elsewhere::other(&machine, coordinator.engine.fleet().own().as_deref()).map(str::to_owned))
+}
+
+/// The other coordinator that has the agent of a machine now, if one has.
+async fn with_machine(coordinator: &Coordinator, machine: &str) -> Result<Option<String>, Problem> {
+    let Some(machine) = coordinator.store.machine(machine).await? else { return Ok(None) };
+    let other = elsewhere::other(&machine, coordinator.engine.fleet().own().as_deref());
+    Ok(other.filter(|_| elsewhere::is_connected(&machine)).map(str::to_owned))
+}
+
+/// Another coordinator may have answered a person that a document is there before this one has heard of it: before it says that there is
+/// none, it takes in what is stored.
+pub(super) async fn hear_first(
+    State(coordinator): State<Arc<Coordinator>>, parameters: RawPathParams, request: Request, next: Next,
+) -> Response {
+    let name = parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned());
+    let path = request.uri().path().strip_prefix(API_PATH).unwrap_or_default();
+    let kind = Kind::ALL.into_iter().find(|kind| path.trim_start_matches('/').split('/').next() == Some(kind.plural()));
+    if let (Some(kind), Some(name)) = (kind, name)
+        && let Err(error) = catch_up(&coordinator, kind, &name).await
+    {
+        return Refusal::from(Problem::from(error)).into_response();
+    }
+    next.run(request).await
+}
+
+async fn catch_up(coordinator: &Coordinator, kind: Kind, name: &str) -> Result<(), StoreError> {
+    let (beside, documents) = (coordinator.engine.fleet().beside(), coordinator.store.documents());
+    if coordinator.config.others.is_empty() || documents.get(kind, name).await?.is_some() || CATCH_UPS.step().is_none()
+    {
+        return Ok(());
+    }
+    beside.hear_of(documents.newest().await?).await;
+    Ok(())
 }
 
 /// Asks other coordinators in this person's name.

@@ -85,6 +85,7 @@ pub(super) async fn stream(
     let watch = documents.watch(None, revision).map_err(expired)?;
     let (lines, response) = lines();
     let view = View { wanted, listing };
+    let coordinator = coordinator.clone();
     tokio::spawn(async move {
         for document in first {
             let line =
@@ -93,7 +94,7 @@ pub(super) async fn stream(
                 return;
             }
         }
-        run(watch, revision, view, &lines).await;
+        run(&coordinator, watch, revision, view, &lines).await;
     });
     Ok(response)
 }
@@ -136,7 +137,7 @@ impl View {
     }
 }
 
-async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines) {
+async fn run(coordinator: &Coordinator, mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines) {
     loop {
         let change = tokio::select! {
             change = tokio::time::timeout(BOOKMARK_EVERY, watch.next()) => change,
@@ -163,6 +164,8 @@ async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines)
                 object: None,
                 problem: Some(expired(error)),
             },
+            // Another one knows more: who watches asks again.
+            Err(_elapsed) if coordinator.has_lost_store_to_others() => return,
             Err(_elapsed) => {
                 WatchLine { kind: WatchType::Bookmark, resource_version: revision, object: None, problem: None }
             }

@@ -88,6 +88,13 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+    /// The newest revision that is stored. Where several coordinators write, this one may not have taken it in yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    async fn newest(&self) -> Result<u64, StoreError> {
+        Ok(self.page(Kind::Machine, "", 0).await?.revision)
+    }
     /// Waits for the other coordinators that do the same thing, and keeps them from it until the answer is dropped: for 4 s at most
     /// where this one hangs.
     ///

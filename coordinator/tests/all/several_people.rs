@@ -1,5 +1,5 @@
 //! People who ask several coordinators of one database: a watch goes on at another one, and a right that is taken away at one is
-//! gone at all.
+//! gone at all; what one was asked the other knows; one that hangs is left.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,13 @@ use futures::StreamExt as _;
 use landfall_api::{ErrorCode, Kind, Role, TokenRequest};
 use landfall_client::{Client, ClientError, Identity, Lines, Scope};
 use landfall_postgres::Server;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::several::{LED, both, client, endpoint, sites, start};
-use super::site::{LIMIT, Site, machine};
+use super::several::{LED, both, client, endpoint, sites, start, until_asked};
+use super::site::agent::{Agent, patient_template};
+use super::site::{API, LIMIT, Site, machine};
 
 /// The names and revisions of the next changes, up to that machine's first.
 async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) -> Vec<(String, u64)> {
@@ -111,4 +113,62 @@ async fn rights_taken_away_at_one_are_gone_at_all() {
     admin.names(Kind::Machine).await.unwrap();
     sites[1].api("POST", "/operators/admin/revoke", &Value::Null);
     println!("a revoked operator was refused by the other one after {:?}", until_refused(&admin).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_leaves_a_coordinator_that_hangs() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let mut server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let [a, _b] = both(&sites);
+    let machines = Scope::of(Kind::Machine, None);
+    // Ready as well, the second one waits for the first.
+    let asks = client(&sites).await;
+    let mut changes = asks.watch(&machines, 0).await.unwrap();
+    a.signal(Signal::SIGSTOP);
+    let begun = Instant::now();
+    until_it_ends(&mut changes).await;
+    println!("noticed after {:?}", begun.elapsed());
+    asks.names(Kind::Machine).await.unwrap();
+    println!("the other one has answered after {:?}", begun.elapsed());
+    a.signal(Signal::SIGCONT);
+
+    // One that has lost its store, beside others, ends its answers.
+    drop(a);
+    let mut changes = client(&sites[1..]).await.watch(&machines, 0).await.unwrap();
+    server.crash();
+    until_it_ends(&mut changes).await;
+    server.start_again();
+}
+
+async fn until_it_ends(changes: &mut Lines<landfall_client::Change>) {
+    let end = async { while let Some(Ok(_)) = changes.next().await {} };
+    timeout(LIMIT, end).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_was_asked_the_other_knows() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let [_a, b] = both(&sites);
+    let at_a = client(&sites[..1]).await;
+    let mut audit = at_a.audit(0, 1000, true).await.unwrap();
+    for n in 0..10 {
+        let name = format!("m{n}");
+        sites[1].api("POST", "/apply", &machine(&name, &format!("52:54:00:00:00:{n:02x}")));
+        at_a.get(Kind::Machine, &name).await.unwrap();
+    }
+    let noted = async { while audit.next().await.unwrap().unwrap()["subject"] != "machine/m9" {} };
+    timeout(LIMIT, noted).await.unwrap();
+    // The agent is with the second one, and is asked to look at its machine through the first one.
+    sites[1].api("POST", "/apply", &patient_template(&sites[1]));
+    let agent = Agent::start(&sites[1], &sites[1].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
+    b.until("session opened machine=m1 epoch=1", 1);
+    let at_b = format!("\"coordinator\":\"{}\"", sites[1].url());
+    until_asked(&sites[0], &format!("{API}/machines/m1"), |answer| answer.contains(&at_b));
+    at_a.act(Kind::Machine, "m1", "inspect", None).await.unwrap();
+    drop(agent);
 }

@@ -206,6 +206,8 @@ impl Session<'_> {
         let since = *self.away_since.get_or_insert_with(Instant::now);
         let limit = match &error {
             ClientError::Unreachable { .. } => GIVE_UP,
+            // The one that has the consoles is gone, and another one takes its place.
+            ClientError::Problem(problem) if problem.code == ErrorCode::StoreUnavailable => GIVE_UP,
             ClientError::Problem(problem) if problem.code == ErrorCode::MachineBusy => HELD,
             _ => Duration::ZERO,
         };

@@ -100,6 +100,7 @@ impl Power {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut tasks = JoinSet::new();
+        self.seats.begin();
         while stop.run_until_cancelled(every.tick()).await.is_some() {
             self.follow(&mut tasks, &stop);
             while tasks.try_join_next().is_some() {}

@@ -169,6 +169,11 @@ impl DocumentStore for PostgresStore {
         self.table.watch(kind, from_revision)
     }
 
+    async fn newest(&self) -> Result<u64, StoreError> {
+        let rows = self.reader.rows("SELECT revision FROM landfall", &[]).await?;
+        Ok(rows.first().map_or(0, |row| number(row.get(0))))
+    }
+
     async fn hold(&self, what: crate::Alone) -> Result<Hold, StoreError> {
         let mut hold = hold::take(&self.reader, what).await?;
         hold.seen = Some(self.writer.submit(|reply| Job::Follow { reply }).await?);

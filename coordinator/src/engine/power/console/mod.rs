@@ -62,10 +62,7 @@ impl Power {
             return Err(refused(ErrorCode::NotFound, format!("machine \"{name}\" has no BMC")).hint(hint));
         };
         if self.seats.stop().is_cancelled() {
-            let hint = "the coordinator is stopping; ask again when it has started";
-            return Err(
-                refused(ErrorCode::Internal, format!("the console of machine \"{name}\" did not begin")).hint(hint)
-            );
+            return Err(stopping(name));
         }
         let Some(address) = spec.console().cloned() else { return Err(without_address(name, &spec)) };
         let (output, lines) = output();
@@ -95,8 +92,7 @@ impl Power {
         });
         match timeout(OPEN, opened).await {
             Ok(Ok(outcome)) => outcome.map(|()| OpenConsole { id, lines }),
-            Ok(Err(_)) => Err(refused(ErrorCode::Internal, format!("the console of machine \"{name}\" did not begin"))
-                .hint("the coordinator is stopping; ask again when it has started")),
+            Ok(Err(_)) => Err(stopping(name)),
             Err(_) => {
                 let what = format!("the BMC of machine \"{name}\" opened no console within {} s", OPEN.as_secs());
                 Err(refused(ErrorCode::Timeout, what).hint("ask again in a moment"))
@@ -141,6 +137,13 @@ impl Power {
         }
         Ok(ConsoleTaken { number: *taken })
     }
+}
+
+/// The coordinator stops, or leads no more: who asks again reaches it when it has started, or the one that leads then.
+fn stopping(name: &str) -> Problem {
+    Problem::new(ErrorCode::StoreUnavailable, format!("the console of machine \"{name}\" did not begin"))
+        .at(format!("Machine/{name}"))
+        .hint("the coordinator that has the consoles is stopping; ask again in some seconds")
 }
 
 /// The document does not say where the console is.

@@ -66,7 +66,8 @@ fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Held>>> {
 pub(in crate::engine::power) struct Seats {
     open: Open,
     tasks: TaskTracker,
-    stop: CancellationToken,
+    /// Of this term: one of several coordinators may lead again.
+    stop: Mutex<CancellationToken>,
 }
 
 /// The right to read a machine's console, until it is dropped.
@@ -114,7 +115,7 @@ impl Seats {
             reader,
             input,
             taken: AsyncMutex::default(),
-            ends: self.stop.child_token(),
+            ends: self.stop().child_token(),
             why: Mutex::default(),
             gone: CancellationToken::new(),
         });
@@ -129,7 +130,16 @@ impl Seats {
 
     /// It ends them all.
     pub(super) fn stop(&self) -> CancellationToken {
-        self.stop.clone()
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Consoles may be opened from now on.
+    pub(in crate::engine::power) fn begin(&self) {
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        if stop.is_cancelled() {
+            *stop = CancellationToken::new();
+            self.tasks.reopen();
+        }
     }
 
     pub(super) const fn tasks(&self) -> &TaskTracker {
@@ -145,12 +155,27 @@ impl Seats {
         }
     }
 
-    /// Ends all, when the coordinator stops.
+    /// Ends all, when the coordinator stops, or leads no more.
     pub(in crate::engine::power) async fn close(&self) {
-        self.stop.cancel();
+        self.stop().cancel();
         self.tasks.close();
         if timeout(STOP, self.tasks.wait()).await.is_err() {
             tracing::debug!("a console's session stays open until the BMC ends it");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_leads_again_opens_consoles_again() {
+        let seats = Seats::default();
+        seats.begin();
+        seats.close().await;
+        assert!(seats.stop().is_cancelled());
+        seats.begin();
+        assert!(!seats.stop().is_cancelled() && !seats.tasks().is_closed());
     }
 }
