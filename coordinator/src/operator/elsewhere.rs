@@ -61,7 +61,11 @@ pub(super) async fn pass_on(
     State(Passage { coordinator, answers }): State<Passage>, parameters: RawPathParams, request: Request, next: Next,
 ) -> Response {
     if is_passed_on(request.extensions().get::<Peer>()) {
-        return next.run(request).await;
+        // Passed on again, it could go round.
+        return match answers {
+            Answers::Leading if !coordinator.engine.fleet().leads() => Refusal::from(none_leads()).into_response(),
+            _ => next.run(request).await,
+        };
     }
     let name = parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned());
     let at = match answers {
@@ -117,10 +121,12 @@ fn leading(coordinator: &Coordinator) -> Result<Option<String>, Problem> {
     if fleet.leads() {
         return Ok(None);
     }
-    fleet.beside().led_by().map(Some).ok_or_else(|| {
-        Problem::new(ErrorCode::StoreUnavailable, "no coordinator leads at the moment")
-            .hint("ask again in some seconds; docs/scale.md says which coordinator leads")
-    })
+    fleet.beside().led_by().map(Some).ok_or_else(none_leads)
+}
+
+fn none_leads() -> Problem {
+    Problem::new(ErrorCode::StoreUnavailable, "no coordinator leads at the moment")
+        .hint("ask again in some seconds; docs/scale.md says which coordinator leads")
 }
 
 /// The other coordinator that has the agent of a workflow's machine, if one has.
