@@ -9,7 +9,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Error, Response};
 use tokio::time::{Instant, timeout_at};
 
-/// For each to say whether it is ready: it tries a write, which may take 5 s.
+/// For each to say whether it is ready: it tries a write, which may take 5 s. The time to connect includes this, and is longer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 /// An earlier one of the list may say so this much later: who asks twice asks the same one, and finds what it has done there.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -37,6 +37,7 @@ impl Resolve for Ready {
     }
 }
 
+/// The place of the first that is ready; of one that answers if none is; the first place if none answers.
 async fn first(mut asked: FuturesUnordered<impl Future<Output = (usize, Result<Response, Error>)>>) -> usize {
     let (mut ready, mut answers) = (None::<(usize, Instant)>, None);
     loop {

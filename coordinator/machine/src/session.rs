@@ -13,7 +13,8 @@ use crate::time::{Now, Steady};
 
 /// The status notes an agent's peak memory when it has grown by this much, bytes.
 const RSS_STEP: u64 = 1 << 20;
-/// Heartbeats are many and the status is for people: it notes one in so many, of 5 s each one a minute. Each is a write of the document.
+/// Heartbeats are many and the status is for people: it notes one in so many: one a minute where they come every 5 s. Each that is
+/// noted is a write of the document.
 const NOTED_EVERY: u32 = 12;
 
 /// The newest session of a machine, whether its stream is up or not.

@@ -44,9 +44,9 @@ pub(super) enum Answers {
     /// The one that leads.
     Leading,
     /// The one that has the agent of the workflow in the path.
-    WithAgent,
+    AgentOfWorkflow,
     /// The one that has the agent of the machine in the path.
-    WithMachine,
+    AgentOfMachine,
 }
 
 /// What decides that.
@@ -67,12 +67,12 @@ pub(super) async fn pass_on(
             _ => next.run(request).await,
         };
     }
-    let name = parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned());
+    let name = name_in(&parameters);
     let at = match answers {
         Answers::Any => Ok(None),
         Answers::Leading => leading(&coordinator),
-        Answers::WithAgent => with_agent(&coordinator, &name.unwrap_or_default()).await,
-        Answers::WithMachine => with_machine(&coordinator, &name.unwrap_or_default()).await,
+        Answers::AgentOfWorkflow => with_agent(&coordinator, &name.unwrap_or_default()).await,
+        Answers::AgentOfMachine => with_machine(&coordinator, &name.unwrap_or_default()).await,
     };
     let outcome = match at {
         Ok(None) => return next.run(request).await,
@@ -80,6 +80,11 @@ pub(super) async fn pass_on(
         Err(problem) => Err(problem),
     };
     outcome.unwrap_or_else(|problem| Refusal::from(problem).into_response())
+}
+
+/// The document's name in the path.
+fn name_in(parameters: &RawPathParams) -> Option<String> {
+    parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned())
 }
 
 /// Whether another coordinator asks, in a person's name.
@@ -148,7 +153,7 @@ async fn with_machine(coordinator: &Coordinator, machine: &str) -> Result<Option
 pub(super) async fn hear_first(
     State(coordinator): State<Arc<Coordinator>>, parameters: RawPathParams, request: Request, next: Next,
 ) -> Response {
-    let name = parameters.iter().find(|(key, _)| *key == "name").map(|(_, name)| name.to_owned());
+    let name = name_in(&parameters);
     let path = request.uri().path().strip_prefix(API_PATH).unwrap_or_default();
     let kind = Kind::ALL.into_iter().find(|kind| path.trim_start_matches('/').split('/').next() == Some(kind.plural()));
     if let (Some(kind), Some(name)) = (kind, name)

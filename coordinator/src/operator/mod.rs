@@ -52,9 +52,10 @@ pub fn router(coordinator: Arc<Coordinator>) -> Router {
             elsewhere::Answers::Any => route.handler,
             _ => route.handler.route_layer(from_fn_with_state(passage, elsewhere::pass_on)),
         };
-        let handler = match route.info.path.contains("/{name}") {
-            true => handler.route_layer(from_fn_with_state(coordinator.clone(), elsewhere::hear_first)),
-            false => handler,
+        let handler = if route.info.path.contains("/{name}") {
+            handler.route_layer(from_fn_with_state(coordinator.clone(), elsewhere::hear_first))
+        } else {
+            handler
         };
         // Of this row's handler only: axum merges rows of one path.
         let guarded = match route.info.method {

@@ -70,7 +70,7 @@ fn on_delete<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serv
 /// Every route. One is added by adding a row here.
 pub(super) fn table() -> Vec<Route> {
     use Access::{Anyone, Least};
-    use Answers::{Leading, WithAgent, WithMachine};
+    use Answers::{AgentOfMachine, AgentOfWorkflow, Leading};
     use Role::{Admin, Operator, Viewer};
     let mut table = vec![
         on_get("/healthz".into(), Anyone, "Whether the coordinator can answer", ops::healthz),
@@ -85,12 +85,12 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/machines/{name}/provision", Operator, "Start a workflow of a template on a machine", runs::provision),
         // Not a parameter of the route above: a coordinator that does not know it would start the workflow.
         on_question("/machines/{name}/dry-run", Operator, "Check a workflow, and start nothing", runs::dry_run)
-            .answered_by(WithMachine),
+            .answered_by(AgentOfMachine),
         on_question("/machines/{name}/preview", Operator, "What a workflow would destroy", runs::preview),
         on_question("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
         on_post("/machines/{name}/inspect", Operator, "Look at a machine again, and report its facts", runs::inspect)
-            .answered_by(WithMachine),
+            .answered_by(AgentOfMachine),
         on_post("/machines/{name}/power", Operator, "Read a machine's power, or change it", runs::power)
             .answered_by(Leading),
         on_post("/machines/{name}/console", Operator, "Open a machine's serial console", console::open)
@@ -111,7 +111,7 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/workflows/{name}/retry", Operator, "Retry a workflow from its failed action", runs::retry),
         on_get(api("/workflows/{name}/events"), Least(Viewer), "What happened in a workflow", history::of_workflow),
         on_get(api("/workflows/{name}/logs"), Least(Viewer), "Log lines of a workflow", follow::logs)
-            .answered_by(WithAgent),
+            .answered_by(AgentOfWorkflow),
         on_get(api("/sightings"), Least(Viewer), "Ports that netbooted and were not served", ops::sightings),
         on_get("/backup".into(), Least(Admin), "All data of the coordinator, in one file", backup::backup),
         on_get(api("/audit"), Least(Admin), "The audit log", access::audit),

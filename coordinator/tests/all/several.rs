@@ -68,10 +68,21 @@ pub(crate) async fn client(sites: &[Site]) -> Client {
 }
 
 /// The first of the two, which leads, and the second beside it.
-pub(crate) fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
+fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
     let first = start(&sites[0], LEADS);
     share(&sites[0].data(), &sites[1].data());
     [first, start(&sites[1], LED)]
+}
+
+/// A server, and two coordinators over a database of it, of which the first one leads. Bound in this order, the server ends last.
+pub(crate) fn pair() -> (Server, [Site; 2], [Coordinator; 2]) {
+    // Done already by another test of this process, it has no effect.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let running = both(&sites);
+    (server, sites, running)
 }
 
 pub(crate) fn asked(site: &Site, path: &str) -> (u16, String) {
@@ -169,11 +180,7 @@ fn a_server_that_loses_writes_needs_consent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_reached_through_every_coordinator() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let url = server.create();
-    let sites = sites([&url, &url]);
-    let [a, b] = both(&sites);
+    let (_server, sites, [a, b]) = pair();
     let socket = |site: &Site| site.data().join("api.sock");
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
     let agent = Agent::start(&sites[1], &socket(&sites[1]), "m1", "52:54:00:00:00:01").await;
@@ -217,11 +224,7 @@ async fn an_agent_is_reached_through_every_coordinator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn followed_logs_end_where_the_agent_leaves() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let url = server.create();
-    let sites = sites([&url, &url]);
-    let [a, b] = both(&sites);
+    let (_server, sites, [a, b]) = pair();
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
     sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
     let run = sites[1].api("POST", "/machines/m1/provision", &json!({"template": "os"}));

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::several::{LED, both, client, endpoint, sites, start, until_asked};
+use super::several::{LEADS, LED, client, endpoint, pair, share, sites, start, until_asked};
 use super::site::agent::{Agent, patient_template};
 use super::site::{API, LIMIT, Site, machine};
 
@@ -30,11 +30,7 @@ async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_goes_on_at_another_coordinator() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let url = server.create();
-    let sites = sites([&url, &url]);
-    let [a, _b] = both(&sites);
+    let (_server, sites, [a, _b]) = pair();
     let describe = |site: &Site, n: u8| {
         let described = site.api("POST", "/apply", &machine(&format!("m{n}"), &format!("52:54:00:00:00:{n:02x}")));
         described["object"]["metadata"]["resourceVersion"].as_u64().unwrap()
@@ -90,11 +86,7 @@ async fn until_refused(client: &Client) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_taken_away_at_one_are_gone_at_all() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let url = server.create();
-    let sites = sites([&url, &url]);
-    let _running = both(&sites);
+    let (_server, sites, _running) = pair();
     for (here, there) in [(0, 1), (1, 0)] {
         let local = Client::local(&sites[here].data().join("api.sock")).unwrap();
         let request = TokenRequest { name: "ci".into(), role: Role::Viewer, ttl: None };
@@ -105,6 +97,7 @@ async fn rights_taken_away_at_one_are_gone_at_all() {
         let begun = Instant::now();
         while asks.names(Kind::Machine).await.is_err() {
             assert!(begun.elapsed() < LIMIT, "it does not count");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         local.delete_token("ci").await.unwrap();
         println!("a deleted token was refused by the other one after {:?}", until_refused(&asks).await);
@@ -121,11 +114,13 @@ async fn a_client_leaves_a_coordinator_that_hangs() {
     let mut server = Server::start(&[]);
     let url = server.create();
     let sites = sites([&url, &url]);
-    let [a, _b] = both(&sites);
     let machines = Scope::of(Kind::Machine, None);
-    // Ready as well, the second one waits for the first.
+    // The second one comes later, so that the first one is asked.
+    let a = start(&sites[0], LEADS);
     let asks = client(&sites).await;
     let mut changes = asks.watch(&machines, 0).await.unwrap();
+    share(&sites[0].data(), &sites[1].data());
+    let _b = start(&sites[1], LED);
     a.signal(Signal::SIGSTOP);
     let begun = Instant::now();
     until_it_ends(&mut changes).await;
@@ -149,11 +144,7 @@ async fn until_it_ends(changes: &mut Lines<landfall_client::Change>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_was_asked_the_other_knows() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let server = Server::start(&[]);
-    let url = server.create();
-    let sites = sites([&url, &url]);
-    let [_a, b] = both(&sites);
+    let (_server, sites, [_a, b]) = pair();
     let at_a = client(&sites[..1]).await;
     let mut audit = at_a.audit(0, 1000, true).await.unwrap();
     for n in 0..10 {

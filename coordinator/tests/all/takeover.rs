@@ -106,7 +106,7 @@ fn describe(socket: &Path, round: u32) -> Vec<String> {
     answered
 }
 
-/// Notes the longest time that it was without a session since it noticed that it lost one.
+/// Notes the longest time that an agent was without a session, from when it noticed that.
 async fn note_gaps(mut connection: watch::Receiver<Connection>, longest: Arc<Mutex<Duration>>) {
     let mut lost = None;
     while connection.changed().await.is_ok() {

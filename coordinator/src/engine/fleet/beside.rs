@@ -13,7 +13,7 @@ use super::clock::Clock;
 
 /// For so long those that come share what is done alone; then others have their turn.
 const SHARES: Duration = Duration::from_millis(500);
-/// Others' changes are taken in within a second; a revision that is not here after this is another store's.
+/// What others store is taken in within a second. A revision that is not here after this may be of another store.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// A machine's lock is held so long at most for it.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -91,11 +91,11 @@ impl Beside {
         self.followed.send_replace(revision);
     }
 
-    /// Waits for what was stored up to this revision, of which a caller heard from another coordinator; not for one of another store.
+    /// Waits, 2 s at most, until the index has what was stored up to this revision: another coordinator has answered a caller with it.
     pub async fn hear_of(&self, revision: u64) {
         if self.own.is_some() {
             let mut followed = self.followed.subscribe();
-            // In time or not, what there is then counts.
+            // In time or not, the caller goes by what is there then.
             drop(timeout(HEARD_WITHIN, followed.wait_for(|followed| *followed >= revision)).await);
         }
     }

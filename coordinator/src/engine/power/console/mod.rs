@@ -49,8 +49,8 @@ impl Power {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` (no such machine, no BMC, or none with a console in its document), `MachineBusy` (another reader has
-    /// it, here or at the BMC, and the request does not say `takeOver`), `SourceUnreachable` (the BMC), `Timeout`; of the Secret; or the
-    /// store's.
+    /// it, here or at the BMC, and the request does not say `takeOver`), `SourceUnreachable` (the BMC), `Timeout`, `StoreUnavailable` (the coordinator
+    /// stops, or leads no more); of the Secret; or the store's.
     pub async fn open_console(
         &self, name: &str, person: &str, request: ConsoleRequest,
     ) -> Result<OpenConsole, Problem> {
