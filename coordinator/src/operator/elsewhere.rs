@@ -148,29 +148,31 @@ async fn with_machine(coordinator: &Coordinator, machine: &str) -> Result<Option
     Ok(other.filter(|_| elsewhere::is_connected(&machine)).map(str::to_owned))
 }
 
-/// Another coordinator may have answered a person that a document is there before this one has heard of it: before it says that there is
-/// none, it takes in what is stored.
+/// Another coordinator may have answered a person before this one has heard of what it stored. So this one takes in what is stored before
+/// it says that there is no such document, and before it begins something by documents that the request names.
 pub(super) async fn hear_first(
-    State(coordinator): State<Arc<Coordinator>>, parameters: RawPathParams, request: Request, next: Next,
+    State(Passage { coordinator, answers }): State<Passage>, parameters: RawPathParams, request: Request, next: Next,
 ) -> Response {
+    let begins = request.method() != Method::GET && answers == Answers::Any;
     let name = name_in(&parameters);
     let path = request.uri().path().strip_prefix(API_PATH).unwrap_or_default();
     let kind = Kind::ALL.into_iter().find(|kind| path.trim_start_matches('/').split('/').next() == Some(kind.plural()));
     if let (Some(kind), Some(name)) = (kind, name)
-        && let Err(error) = catch_up(&coordinator, kind, &name).await
+        && let Err(error) = catch_up(&coordinator, kind, &name, begins).await
     {
         return Refusal::from(Problem::from(error)).into_response();
     }
     next.run(request).await
 }
 
-async fn catch_up(coordinator: &Coordinator, kind: Kind, name: &str) -> Result<(), StoreError> {
+async fn catch_up(coordinator: &Coordinator, kind: Kind, name: &str, begins: bool) -> Result<(), StoreError> {
     let (beside, documents) = (coordinator.engine.fleet().beside(), coordinator.store.documents());
-    if coordinator.config.others.is_empty() || documents.get(kind, name).await?.is_some() || CATCH_UPS.step().is_none()
-    {
+    if coordinator.config.others.is_empty() {
         return Ok(());
     }
-    beside.hear_of(documents.newest().await?).await;
+    if begins || (documents.get(kind, name).await?.is_none() && CATCH_UPS.step().is_some()) {
+        beside.hear_of(documents.newest().await?).await;
+    }
     Ok(())
 }
 

@@ -50,10 +50,10 @@ pub fn router(coordinator: Arc<Coordinator>) -> Router {
         let passage = elsewhere::Passage { coordinator: coordinator.clone(), answers: route.answers };
         let handler = match route.answers {
             elsewhere::Answers::Any => route.handler,
-            _ => route.handler.route_layer(from_fn_with_state(passage, elsewhere::pass_on)),
+            _ => route.handler.route_layer(from_fn_with_state(passage.clone(), elsewhere::pass_on)),
         };
         let handler = if route.info.path.contains("/{name}") {
-            handler.route_layer(from_fn_with_state(coordinator.clone(), elsewhere::hear_first))
+            handler.route_layer(from_fn_with_state(passage, elsewhere::hear_first))
         } else {
             handler
         };

@@ -8,7 +8,7 @@ use landfall_api::{ErrorCode, Kind, Role, TokenRequest};
 use landfall_client::{Client, ClientError, Identity, Lines, Scope};
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::several::{LEADS, LED, client, endpoint, pair, share, sites, start, until_asked};
@@ -154,6 +154,14 @@ async fn what_one_was_asked_the_other_knows() {
     }
     let noted = async { while audit.next().await.unwrap().unwrap()["subject"] != "machine/m9" {} };
     timeout(LIMIT, noted).await.unwrap();
+    // What a request names in its body it knows as it is.
+    let mut template = patient_template(&sites[1]);
+    for attempts in 2..12 {
+        template["spec"]["actions"][0]["retry"]["maxAttempts"] = attempts.into();
+        sites[1].api("POST", "/apply", &template);
+        let list = sites[0].api("POST", "/machines/m0/render", &json!({"template": "os"}));
+        assert_eq!(list["actions"][0]["retry"]["maxAttempts"], attempts, "{list}");
+    }
     // The agent is with the second one, and is asked to look at its machine through the first one.
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
     let agent = Agent::start(&sites[1], &sites[1].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
