@@ -277,13 +277,13 @@ async fn a_repeated_event_counts_once_and_a_gap_is_refused() {
     on_each(async |store| {
         let (run, other) = (Uuid::new_v4(), Uuid::new_v4());
         let log = store.events();
-        assert_eq!(log.append(vec![event(run, 1, 1), event(run, 1, 2)]).await.unwrap(), [1, 2]);
-        assert_eq!(log.append(vec![event(run, 1, 2), event(run, 1, 3), event(run, 1, 3)]).await.unwrap(), [2, 3, 3]);
-        let gap = log.append(vec![event(run, 1, 4), event(run, 2, 2)]).await.unwrap_err();
+        assert_eq!(log.append(1, vec![event(run, 1, 1), event(run, 1, 2)]).await.unwrap(), [1, 2]);
+        assert_eq!(log.append(1, vec![event(run, 1, 2), event(run, 1, 3), event(run, 1, 3)]).await.unwrap(), [2, 3, 3]);
+        let gap = log.append(1, vec![event(run, 1, 4), event(run, 2, 2)]).await.unwrap_err();
         assert!(matches!(gap, StoreError::EventGap { expected: 1, got: 2, .. }), "{gap}");
         // All or nothing: seq 4 of the refused batch is not there.
         assert_eq!(log.list(run, 0, 100).await.unwrap().len(), 3);
-        log.append(vec![event(other, 1, 1)]).await.unwrap();
+        log.append(1, vec![event(other, 1, 1)]).await.unwrap();
         let tail: Vec<_> = log.list(run, 1, 100).await.unwrap().into_iter().map(|e| e.record.seq).collect();
         assert_eq!(tail, [2, 3]);
         assert_eq!(log.list(run, 0, 2).await.unwrap().len(), 2);
@@ -465,8 +465,8 @@ async fn a_refused_write_leaves_no_history() {
 async fn the_log_counts_events_per_workflow_by_age() {
     on_each(async |store| {
         let (stale, fresh) = (Uuid::new_v4(), Uuid::new_v4());
-        store.events().append(vec![event(fresh, 1, 1), event(stale, 1, 1)]).await.unwrap();
-        store.events().append(vec![event(fresh, 1, 2)]).await.unwrap();
+        store.events().append(u64::MAX, vec![event(fresh, 1, 1), event(stale, 1, 1)]).await.unwrap();
+        store.events().append(u64::MAX, vec![event(fresh, 1, 2)]).await.unwrap();
         let run = |workflow_uid, events, newest| LoggedRun { workflow_uid, events, newest };
         assert_eq!(store.events().runs().await.unwrap(), [run(stale, 1, 2), run(fresh, 2, 3)]);
     })

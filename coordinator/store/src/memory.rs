@@ -137,6 +137,8 @@ pub struct MemoryStore {
 struct Log {
     last: u64,
     events: HashMap<Uuid, Vec<LoggedEvent>>,
+    /// The highest epoch that the stored status of each workflow had.
+    epochs: HashMap<Uuid, u64>,
 }
 
 impl Default for MemoryStore {
@@ -164,7 +166,7 @@ impl MemoryStore {
         Self {
             table: Table::new(documents, revision),
             journal: Mutex::new(self.journal().clone()),
-            log: Mutex::new(Log { last: log.last, events: log.events.clone() }),
+            log: Mutex::new(Log { last: log.last, events: log.events.clone(), epochs: log.epochs.clone() }),
             secrets: Mutex::new(secrets),
         }
     }
@@ -209,6 +211,10 @@ impl MemoryStore {
                 entries.push(entry);
                 let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
                 entries.drain(..excess);
+            }
+            if let Some((uid, epoch)) = epoch_of(&change.document) {
+                let epochs = &mut self.log.lock().unwrap_or_else(PoisonError::into_inner).epochs;
+                epochs.entry(uid).and_modify(|known| *known = epoch.max(*known)).or_insert(epoch);
             }
             self.table.apply_to(&mut rows, change);
         }
@@ -267,8 +273,9 @@ impl DocumentStore for MemoryStore {
 
 #[async_trait]
 impl EventLog for MemoryStore {
-    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+    async fn append(&self, epoch: u64, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        check_epoch(&batch, epoch, &log.epochs)?;
         let mut positions = Vec::with_capacity(batch.len());
         let (mut last, mut added) = (log.last, Vec::<LoggedEvent>::new());
         for record in batch {
@@ -308,6 +315,7 @@ impl EventLog for MemoryStore {
 
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.epochs.remove(&workflow_uid);
         Ok(log.events.remove(&workflow_uid).map_or(0, |events| events.len() as u64))
     }
 
@@ -359,6 +367,22 @@ impl SecretStore for MemoryStore {
         let before = secrets.len();
         secrets.retain(|_, (_, expires)| *expires > now);
         Ok((before - secrets.len()) as u64)
+    }
+}
+
+/// A workflow's uid and the epoch of the session that it is worked on in, if one has begun it.
+pub(super) fn epoch_of(document: &Document) -> Option<(Uuid, u64)> {
+    let Document::Workflow(workflow) = document else { return None };
+    let epoch = workflow.status.as_ref()?.epoch;
+    Some((workflow.metadata.uid?, epoch)).filter(|_| epoch > 0)
+}
+
+/// Whether a session of this epoch may still report these events. `epochs`: those that the stored workflows have.
+pub(super) fn check_epoch(events: &[EventRecord], given: u64, epochs: &HashMap<Uuid, u64>) -> Result<(), StoreError> {
+    let newest = |event: &EventRecord| Some((event.workflow_uid, *epochs.get(&event.workflow_uid)?));
+    match events.iter().filter_map(newest).find(|(_, newest)| *newest > given) {
+        Some((workflow_uid, newest)) => Err(StoreError::NewerEpoch { workflow_uid, newest, given }),
+        None => Ok(()),
     }
 }
 

@@ -33,7 +33,7 @@ async fn fill(store: &impl Whole) {
     }
     store.delete(Kind::Machine, "m3").await.unwrap();
     for seq in 1..=300 {
-        EventLog::append(store, vec![event(RUNS[0], 1, seq), event(RUNS[1], 1, seq)]).await.unwrap();
+        EventLog::append(store, 1, vec![event(RUNS[0], 1, seq), event(RUNS[1], 1, seq)]).await.unwrap();
     }
     store.forget(RUNS[1]).await.unwrap();
     for (name, value) in [("binary", &[0, 1, 255, b'\\'][..]), ("empty", b"")] {
@@ -80,7 +80,7 @@ async fn next_again(store: &impl Whole) -> [u64; 3] {
 async fn numbers(store: &impl Whole, name: &str, attempt: u32) -> [u64; 3] {
     let machine = store.create(machine(name)).await.unwrap();
     let version = machine.metadata().resource_version;
-    let position = EventLog::append(store, vec![event(RUNS[1], attempt, 1)]).await.unwrap()[0];
+    let position = EventLog::append(store, 1, vec![event(RUNS[1], attempt, 1)]).await.unwrap()[0];
     [version, position, AuditLog::append(store, entry("next"), None).await.unwrap()]
 }
 

@@ -237,9 +237,13 @@ pub trait EventLog: Send + Sync {
     /// Appends a batch, all or nothing, durable when this returns; answers each one's position. An event with the
     /// (workflow, action, attempt, seq) of one that is there is not stored again and answers the position of the first.
     ///
+    /// `epoch` is of the session that reports it. Where several coordinators have the store, it counts in the transaction itself: what
+    /// this one knows of the machine may be behind. (One that has its store alone has asked before, under the machine's lock.)
+    ///
     /// # Errors
-    /// [`StoreError::EventGap`], [`StoreError::TooManyEvents`].
-    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError>;
+    /// [`StoreError::EventGap`], [`StoreError::TooManyEvents`]; [`StoreError::NewerEpoch`] where the stored status of a workflow in the
+    /// batch has a higher epoch.
+    async fn append(&self, epoch: u64, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError>;
     /// The events of one workflow with a position above `after`, in order, at most `limit`.
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError>;
     /// Drops every event of a workflow; how many there were.

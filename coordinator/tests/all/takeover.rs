@@ -3,7 +3,7 @@
 //! version (`LANDFALL_OLDER_COORDINATOR` names its program), as it is during a rolling upgrade.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,23 +41,33 @@ enum Fault {
     Hang,
     /// The one that leads reaches agents, and not the database.
     Cut,
+    /// The one with most agents reaches the database, and neither agents nor people nor the others reach it.
+    Apart,
     /// PostgreSQL ends at once, and starts again.
     CrashPostgres,
     /// PostgreSQL ends at once, and its standby takes its place.
     FailOver,
 }
 
-const FAULTS: [Fault; 7] =
-    [Fault::Kill, Fault::KillOther, Fault::Terminate, Fault::Hang, Fault::Cut, Fault::CrashPostgres, Fault::FailOver];
+const FAULTS: [Fault; 8] = [
+    Fault::Kill,
+    Fault::KillOther,
+    Fault::Terminate,
+    Fault::Hang,
+    Fault::Cut,
+    Fault::Apart,
+    Fault::CrashPostgres,
+    Fault::FailOver,
+];
 
-/// A way to a server on loopback, by which nothing passes while it is silent.
-fn way_to(port: u16, silent: &Arc<AtomicBool>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// A way to a server on loopback, by which nothing passes while it is silent. `at`: its port; 0: any.
+fn way_to(server: SocketAddr, at: u16, silent: &Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", at)).unwrap();
     let (way, is_silent) = (listener.local_addr().unwrap().port(), silent.clone());
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             // Without the server, the client's connection ends.
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let Ok(server) = TcpStream::connect(server) else { continue };
             for (mut from, mut to) in [
                 (client.try_clone().unwrap(), server.try_clone().unwrap()),
                 (server.try_clone().unwrap(), client.try_clone().unwrap()),
@@ -83,6 +93,15 @@ fn way_to(port: u16, silent: &Arc<AtomicBool>) -> u16 {
         }
     });
     way
+}
+
+/// Has a coordinator listen elsewhere than where others find it; answers where.
+fn listens_behind(site: &Site) -> SocketAddr {
+    let config = std::fs::read_to_string(site.config()).unwrap();
+    let of = |host: &str| format!("[tls]\nlisten = \"{host}:{}\"", site.tls);
+    assert!(config.contains(&of(site.host)), "{config}");
+    std::fs::write(site.config(), config.replace(&of(site.host), &of("127.0.0.2"))).unwrap();
+    ([127, 0, 0, 2], site.tls).into()
 }
 
 /// The program of that coordinator.
@@ -127,6 +146,8 @@ struct World {
     sites: [Site; 3],
     /// Whether each one's ways to the databases are silent.
     silent: [Arc<AtomicBool>; 3],
+    /// Whether the way to each one is.
+    apart: [Arc<AtomicBool>; 3],
     coordinators: [Option<Coordinator>; 3],
     agents: Vec<Agent>,
     /// The epoch of each agent's newest session.
@@ -147,10 +168,14 @@ impl World {
         let standby = Server::standby(&primary, &settings, ports[1]);
         let silent = [(); 3].map(|()| Arc::<AtomicBool>::default());
         let urls = silent.each_ref().map(|silent| {
-            let [a, b] = ports.map(|port| way_to(port, silent));
+            let [a, b] = ports.map(|port| way_to(([127, 0, 0, 1], port).into(), 0, silent));
             format!("postgresql://landfall@127.0.0.1:{a},127.0.0.1:{b}/test0")
         });
         let sites = sites(urls.each_ref().map(String::as_str));
+        let apart = [(); 3].map(|()| Arc::<AtomicBool>::default());
+        for (site, apart) in sites.iter().zip(&apart) {
+            way_to(listens_behind(site), site.tls, apart);
+        }
         let first = start_program(&program_of(0), &sites[0], LEADS);
         let others = [1, 2].map(|n: usize| {
             share(&sites[0].data(), &sites[n].data());
@@ -176,6 +201,7 @@ impl World {
             primary: 0,
             sites,
             silent,
+            apart,
             coordinators: [Some(first), Some(second), Some(third)],
             epochs: vec![0; agents.len()],
             longest_gap,
@@ -190,6 +216,13 @@ impl World {
         let socket = self.sites[n].data().join("api.sock");
         let asked = |path| call(&socket, "GET", path, &Value::Null).ok();
         Some((asked("/readyz")?.0 == 200, asked("/metrics")?.1.contains("landfall_active 1\n")))
+    }
+
+    /// How many agents a coordinator has.
+    fn sessions(&self, n: usize) -> u64 {
+        let metrics = asked(&self.sites[n], "/metrics").1;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("landfall_sessions "));
+        line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
     }
 
     /// Waits for one that leads, besides that which a fault has hit.
@@ -243,6 +276,7 @@ impl World {
         join_all(self.agents.iter().map(|agent| agent.report(attempt))).await;
         // What is waited for is chance itself.
         tokio::time::sleep(Duration::from_millis(self.dice.throw() % LONGEST_WAIT_MS)).await;
+        let busiest = (0..3).max_by_key(|n| self.sessions(*n)).unwrap();
         let begun = Instant::now();
         match fault {
             Fault::Kill => drop(self.coordinators[active].take()),
@@ -250,6 +284,7 @@ impl World {
             Fault::Terminate => self.coordinators[active].take().unwrap().terminate(),
             Fault::Hang => self.coordinator(active).signal(Signal::SIGSTOP),
             Fault::Cut => self.silent[active].store(true, Ordering::Relaxed),
+            Fault::Apart => self.apart[busiest].store(true, Ordering::Relaxed),
             Fault::CrashPostgres => {
                 self.databases[self.primary].crash();
                 self.databases[self.primary].start_again();
@@ -268,6 +303,9 @@ impl World {
         let hit = matches!(fault, Fault::Kill | Fault::Terminate | Fault::Hang | Fault::Cut).then_some(active);
         let acknowledged = begun.elapsed();
         let now = self.leading(hit);
+        if matches!(fault, Fault::Apart) {
+            assert_eq!((now, self.sessions(busiest)), (active, 0), "who led leads, and {busiest} has no agent");
+        }
         println!(
             "{fault:?}: everything acknowledged {acknowledged:?} after it, coordinator {now} leads {:?} after; an agent that \
                 noticed was without a session for {:?} at most",
@@ -279,6 +317,7 @@ impl World {
         match fault {
             Fault::Hang => self.coordinator(active).signal(Signal::SIGCONT),
             Fault::Cut => self.silent[active].store(false, Ordering::Relaxed),
+            Fault::Apart => self.apart[busiest].store(false, Ordering::Relaxed),
             _ => {}
         }
         if matches!(fault, Fault::Hang | Fault::Cut) {

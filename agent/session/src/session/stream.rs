@@ -279,7 +279,7 @@ impl Open<'_> {
                     Ok(None) if self.fence.is_some() => return Outcome::Fenced,
                     Ok(None) => return Outcome::Lost(self.went_away()),
                     Err(_) if self.fence.is_some() => return Outcome::Fenced,
-                    Err(status) => return self.runner.broken(&status),
+                    Err(status) => return self.left(&status),
                 },
                 permit = out.reserve(), if self.has_something() => match permit {
                     Ok(permit) => {
@@ -297,7 +297,7 @@ impl Open<'_> {
                     }
                     // HTTP/2 gave the stream up; reading says why, now or soon.
                     Err(_) => return match timeout(FAREWELL_LIMIT, self.inbound.message()).await {
-                        Ok(Err(status)) => self.runner.broken(&status),
+                        Ok(Err(status)) => self.left(&status),
                         _ => Outcome::Lost(self.went_away()),
                     },
                 },
@@ -318,6 +318,13 @@ impl Open<'_> {
                 take_ack(runner, ack);
             }
         }
+    }
+
+    /// The connection broke, or its coordinator fell silent. Where there is another one the next connection begins with that: this one would
+    /// take the time of a handshake. (After a session that ends in order the agent comes back.)
+    fn left(&self, status: &Status) -> Outcome {
+        self.runner.config.target.pass_on();
+        self.runner.broken(status)
     }
 
     fn went_away(&self) -> Problem {

@@ -67,7 +67,7 @@ impl Sessions {
             }
             ours.push(record);
         }
-        let mut events = self.store_events(&mut live, &machine, ours).await?;
+        let mut events = self.store_events(&mut live, &machine, epoch, ours).await?;
         while let Some(uid) = events.first().map(|(record, _)| record.workflow_uid) {
             let (run, others) = events.into_iter().partition(|(record, _)| record.workflow_uid == uid);
             events = others;
@@ -86,10 +86,10 @@ impl Sessions {
     /// their receipts, and its result reaches people. Otherwise it would be refused for ever, in the middle of an
     /// install.
     async fn store_events(
-        &self, live: &mut Live, machine: &str, batch: Vec<EventRecord>,
+        &self, live: &mut Live, machine: &str, epoch: Epoch, batch: Vec<EventRecord>,
     ) -> Result<Vec<(EventRecord, u64)>, Problem> {
         let log = self.fleet.store().events();
-        match log.append(batch.clone()).await {
+        match log.append(epoch.get(), batch.clone()).await {
             Ok(positions) => {
                 metrics().events_stored.add(positions.len() as u64);
                 return Ok(batch.into_iter().zip(positions).collect());
@@ -99,7 +99,7 @@ impl Sessions {
         }
         let mut events = Vec::with_capacity(batch.len());
         for record in batch {
-            let position = match log.append(vec![record.clone()]).await {
+            let position = match log.append(epoch.get(), vec![record.clone()]).await {
                 Ok(positions) => positions.first().copied().unwrap_or_default(),
                 Err(error @ StoreError::EventGap { .. }) => {
                     tracing::error!(machine, %error, "the store is older than its machine's state; the event is not \

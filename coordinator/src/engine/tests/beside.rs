@@ -259,7 +259,7 @@ async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
     // It died after it had stored this, and before it had applied it.
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     let finished = record(uid, (0, 1), 2, EventBody::Finished { result: written(done.clone()) });
-    pair.a.store.events().append(vec![finished]).await.unwrap();
+    pair.a.store.events().append(u64::MAX, vec![finished]).await.unwrap();
     pair.a.engine.others().take_over(&|url: &str| url == A).await.unwrap();
     assert_eq!(pair.holder().await.as_deref(), Some(A));
     assert_eq!(pair.a.condition("Connected").await.unwrap().0, ConditionStatus::False);

@@ -183,7 +183,7 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     // The crash came between the log and the status: the log is ahead.
     let done = receipt(machine_uid, uid, ReceiptState::Done);
     let body = EventBody::Finished { result: written(done.clone()) };
-    world.store.events().append(vec![record(uid, (0, 1), 2, body)]).await.unwrap();
+    world.store.events().append(u64::MAX, vec![record(uid, (0, 1), 2, body)]).await.unwrap();
     drop(agent);
     drop(world);
 
@@ -210,7 +210,7 @@ async fn a_write_that_is_replayed_without_a_receipt_is_known() {
     let (_, uid, agent) = world.under_way().await;
     let ActionResult::WriteImage(done) = written(receipt(agent.uid, uid, ReceiptState::Done)) else { panic!() };
     let body = EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, ..done }) };
-    world.store.events().append(vec![record(uid, (0, 1), 2, body)]).await.unwrap();
+    world.store.events().append(u64::MAX, vec![record(uid, (0, 1), 2, body)]).await.unwrap();
     drop(agent);
     drop(world);
     let world = sqlite_world(dir.path(), &clock).await;

@@ -36,7 +36,12 @@ async fn an_oversized_report_affects_only_its_own_workflow() {
     let mut marked = disk_of_that_name(2 << 20);
     marked.receipt.workflow_uid = huge;
     let marked = EventBody::ReceiptWritten { receipt: marked };
-    world.store.events().append(vec![record(long, (0, 1), 2, failed), record(huge, (0, 1), 2, marked)]).await.unwrap();
+    world
+        .store
+        .events()
+        .append(u64::MAX, vec![record(long, (0, 1), 2, failed), record(huge, (0, 1), 2, marked)])
+        .await
+        .unwrap();
     drop(world);
 
     let world = sqlite_world(dir.path(), &clock).await;

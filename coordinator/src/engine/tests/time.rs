@@ -46,7 +46,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
         let run = world.provision(false).await.unwrap();
         let uid = run.metadata.uid.unwrap();
         let records = [1, 2].map(|seq| record(uid, (0, 1), seq, EventBody::Started));
-        world.store.events().append(records.to_vec()).await.unwrap();
+        world.store.events().append(u64::MAX, records.to_vec()).await.unwrap();
         if n < 2 {
             world.engine.requests().cancel(&run.metadata.name, authority()).await.unwrap();
         }
@@ -54,7 +54,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
     }
     // Of a workflow that is not known: a crash came between its document's end and its events'.
     let orphan = Uuid::new_v4();
-    world.store.events().append(vec![record(orphan, (0, 1), 1, EventBody::Started)]).await.unwrap();
+    world.store.events().append(u64::MAX, vec![record(orphan, (0, 1), 1, EventBody::Started)]).await.unwrap();
     let left = async || {
         let mut left = Vec::new();
         for uid in runs.iter().chain([&orphan]) {

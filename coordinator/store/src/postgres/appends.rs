@@ -29,8 +29,9 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of<'e>(events: impl Iterator<Item = &'e EventRecord>) -> Self {
-        let mut wanted = Self::default();
+    /// `raised`: workflows whose epoch is to be raised.
+    pub(super) fn of<'e>(events: impl Iterator<Item = &'e EventRecord>, raised: impl Iterator<Item = Uuid>) -> Self {
+        let mut wanted = Self { workflows: raised.collect(), ..Self::default() };
         for event in events {
             wanted.workflows.insert(event.workflow_uid);
             wanted.attempts.insert(attempt(event));
@@ -44,6 +45,10 @@ impl Wanted {
 pub(super) struct Log {
     /// Events of each workflow.
     counts: HashMap<Uuid, u64>,
+    /// The epoch of each workflow.
+    epochs: HashMap<Uuid, u64>,
+    /// Those that are to be raised, and to what.
+    pub(super) raised: HashMap<Uuid, u64>,
     /// The highest number of each attempt.
     newest: HashMap<Attempt, u64>,
     /// What is to be stored, each with its JSON.
@@ -56,12 +61,22 @@ impl Log {
     /// As the statements `runs` and `newest` answer.
     pub(super) fn read(runs: &[Row], newest: &[Row]) -> Self {
         let counts = runs.iter().map(|row| (row.get(0), number(row.get(1)))).collect();
+        let epochs = runs.iter().map(|row| (row.get(0), number(row.get(2)))).collect();
         let of = |row: &Row| Some((place(row, 3)?.0, number(row.get::<_, Option<i64>>(3)?)));
-        Self { counts, newest: newest.iter().filter_map(of).collect(), ..Self::default() }
+        Self { counts, epochs, newest: newest.iter().filter_map(of).collect(), ..Self::default() }
+    }
+
+    /// From now on only sessions of this epoch, and later ones, report on the workflow. Its row is locked.
+    pub(super) fn raise(&mut self, (workflow, epoch): (Uuid, u64)) {
+        if let Some(known) = self.epochs.get_mut(&workflow).filter(|known| **known < epoch) {
+            *known = epoch;
+            self.raised.insert(workflow, epoch);
+        }
     }
 
     /// Appends a batch, all or nothing; where each event is.
-    pub(super) fn append(&mut self, events: &[EventRecord]) -> Result<Vec<Place>, StoreError> {
+    pub(super) fn append(&mut self, epoch: u64, events: &[EventRecord]) -> Result<Vec<Place>, StoreError> {
+        memory::check_epoch(events, epoch, &self.epochs)?;
         let (new, known) = (self.new.len(), self.known.len());
         let appended: Result<Vec<_>, _> = events.iter().map(|event| self.append_one(event)).collect();
         if appended.is_err() {

@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use landfall_api::{Document, Kind};
 use tokio_postgres::{Error, Row, types::ToSql};
+use uuid::Uuid;
 
 use super::appends::{Log, Place, Wanted, place};
 use super::error::PostgresError;
@@ -19,7 +20,7 @@ use super::load::{self, Other, as_stored, number};
 use super::rows::{self, Entry};
 use super::session::Session;
 use crate::journal::By;
-use crate::memory::Table;
+use crate::memory::{Table, epoch_of};
 use crate::overlay::{Newer, Overlay};
 use crate::rules::Asked;
 use crate::stored::DOCUMENT_SCHEMA;
@@ -126,10 +127,10 @@ async fn begin(
         let locked = lock(session, true).await?;
         more(jobs);
         let reads = when(is_newer(&locked), load::rows_after(session, seen));
-        let (rows, log) = tokio::join!(biased; reads, read_log(session, jobs));
+        let (rows, log) = tokio::join!(biased; reads, read_log(ground, jobs));
         (log?, rows?)
     } else {
-        let (locked, log) = tokio::join!(biased; lock(session, is_locked), read_log(session, jobs));
+        let (locked, log) = tokio::join!(biased; lock(session, is_locked), read_log(ground, jobs));
         let (locked, log) = (locked?, log?);
         (log, when(is_newer(&locked), load::rows_after(session, seen)).await?)
     };
@@ -160,18 +161,30 @@ async fn lock(session: &Session, is_needed: bool) -> Result<Option<Row>, Error> 
     locked
 }
 
-/// Locks the runs that the jobs' events are of, and reads what there is of them.
-async fn read_log(session: &Session, jobs: &[Job]) -> Result<Log, Failed> {
-    let (client, statements) = (&session.client, &session.statements);
-    let wanted = Wanted::of(jobs.iter().flat_map(|job| match job {
+/// The workflows that jobs write, with the epochs that these have then.
+fn epochs(job: &Job) -> impl Iterator<Item = (&str, (Uuid, u64))> {
+    let asked = if let Job::Change { asked, .. } = job { asked.as_slice() } else { &[] };
+    asked.iter().filter_map(|asked| match asked {
+        Asked::Create(document) | Asked::Update(document) => Some((asked.key().1, epoch_of(document)?)),
+        _ => None,
+    })
+}
+
+/// Locks the runs that the jobs' events are of, or that another session takes up; reads what there is of them.
+async fn read_log(ground: &Ground<'_>, jobs: &[Job]) -> Result<Log, Failed> {
+    let (client, statements) = (&ground.session.client, &ground.session.statements);
+    let known = |name| ground.table.get(Kind::Workflow, name).as_ref().and_then(epoch_of);
+    let raised = jobs.iter().flat_map(epochs).filter(|(name, now)| known(name) != Some(*now)).map(|(_, (uid, _))| uid);
+    let events = jobs.iter().flat_map(|job| match job {
         Job::Append { events, .. } => events.as_slice(),
         _ => &[],
-    }));
-    if wanted.attempts.is_empty() {
+    });
+    let wanted = Wanted::of(events, raised);
+    if wanted.workflows.is_empty() {
         return Ok(Log::default());
     }
     let workflows: Vec<_> = wanted.workflows.iter().collect();
-    let column = |of: fn(&(uuid::Uuid, u32, u32)) -> i64| wanted.attempts.iter().map(of).collect::<Vec<_>>();
+    let column = |of: fn(&(Uuid, u32, u32)) -> i64| wanted.attempts.iter().map(of).collect::<Vec<_>>();
     let of = wanted.attempts.iter().map(|attempt| attempt.0).collect::<Vec<_>>();
     let (actions, attempts) = (column(|a| i64::from(a.1)), column(|a| i64::from(a.2)));
     let (in_runs, in_newest): (Params<'_, 1>, Params<'_, 3>) = ([&workflows], [&of, &actions, &attempts]);
@@ -208,9 +221,12 @@ fn plan<'j>(mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs
                     overlay.back_to(begun);
                     plan.entries.truncate(entries);
                 }
+                if changed.is_ok() {
+                    epochs(job).for_each(|(_, taken_up)| plan.log.raise(taken_up));
+                }
                 Planned::Changed(changed)
             }
-            Job::Append { events, .. } => Planned::Appended(plan.log.append(events)),
+            Job::Append { epoch, events, .. } => Planned::Appended(plan.log.append(*epoch, events)),
             Job::Follow { .. } => Planned::Followed(overlay.revision),
             Job::Note { note, .. } => {
                 plan.notes.push(note);
@@ -287,6 +303,8 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
     let (of, added): (Vec<_>, Vec<_>) = plan.log.added().into_iter().unzip();
     let (runs, refused): (Params<'_, 2>, _) = ([&of, &added], plan.log.without_events());
     let no_runs: Params<'_, 1> = [&refused];
+    let (of, to): (Vec<_>, Vec<_>) = plan.log.raised.iter().map(|(of, to)| (*of, as_stored(*to))).unzip();
+    let epochs: Params<'_, 2> = [&of, &to];
     let noted = rows::audit(&plan.notes);
     let (intents, audit): (Params<'_, 1>, Params<'_, 3>) =
         ([&noted.intents], [&noted.rings, &noted.are_intents, &noted.json]);
@@ -304,11 +322,12 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         when(has_changes && hints, client.execute(&statements.notify, &[])),
         when(has_events, client.query(&statements.put_events, &events)),
         when(has_events, client.execute(&statements.put_runs, &runs)),
+        when(!of.is_empty(), client.execute(&statements.raise_epochs, &epochs)),
         when(!refused.is_empty(), client.execute(&statements.drop_runs, &no_runs)),
         when(!noted.rings.is_empty(), client.query(&statements.put_audit, &audit)),
         client.batch_execute("COMMIT"),
     );
-    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, no_runs, audit, done) =
+    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, epochs, no_runs, audit, done) =
         results;
     // In the order in which they were sent: the first that failed says why, and the others only that one has failed.
     for counted in [put, gone, changes, history, bounds, intents, revision, notified] {
@@ -316,6 +335,7 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
     }
     let events = events?.unwrap_or_default();
     runs?;
+    epochs?;
     no_runs?;
     let audit = audit?.unwrap_or_default();
     done?;

@@ -63,12 +63,12 @@ async fn first_events_of_two_stores_become_visible_in_order() {
         while server.sql("test0", asleep) != "1" {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        EventLog::append(&b, vec![event(run, 2, 1)]).await.unwrap();
+        EventLog::append(&b, 1, vec![event(run, 2, 1)]).await.unwrap();
         EventLog::list(&b, run, 0, 10).await.unwrap().len()
     };
-    let (first, seen) = within(async { tokio::join!(EventLog::append(&a, vec![event(run, 1, 1)]), later) }).await;
+    let (first, seen) = within(async { tokio::join!(EventLog::append(&a, 1, vec![event(run, 1, 1)]), later) }).await;
     assert!(first.is_ok() && seen == 2, "{first:?}, {seen} seen");
     // A workflow whose only events are refused has no run.
-    EventLog::append(&a, vec![event(Uuid::new_v4(), 1, 2)]).await.unwrap_err();
+    EventLog::append(&a, 1, vec![event(Uuid::new_v4(), 1, 2)]).await.unwrap_err();
     assert_eq!(server.sql("test0", "SELECT count(*) FROM runs"), "1");
 }

@@ -17,8 +17,8 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) enum Job {
     /// Changes documents, all or none; answers what is stored then.
     Change { asked: Vec<Asked>, by: By, reply: Reply<Vec<Document>> },
-    /// Appends events; answers their positions.
-    Append { events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
+    /// Appends the events of a session of that epoch; answers their positions.
+    Append { epoch: u64, events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
     /// Takes in what others have committed; answers up to which revision.
     Follow { reply: Reply<u64> },
     /// Adds a line to the audit log, in the place of an intent where one is stated; answers its position.

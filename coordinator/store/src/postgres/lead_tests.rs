@@ -239,7 +239,8 @@ async fn an_older_version_is_left_at_work_alone() {
     // As it left the tables, and holds its lock.
     server.sql(
         "test0",
-        "ALTER TABLE turn ADD id uuid NOT NULL DEFAULT gen_random_uuid(); UPDATE landfall SET schema = 2",
+        "ALTER TABLE turn ADD id uuid NOT NULL DEFAULT gen_random_uuid(); ALTER TABLE runs DROP epoch;
+         UPDATE landfall SET schema = 2",
     );
     let old = Link::new(options.clone().named("old")).connect(Arc::default()).await.unwrap();
     presence::lead(&old).await.unwrap();

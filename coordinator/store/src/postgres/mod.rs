@@ -195,8 +195,8 @@ impl DocumentStore for PostgresStore {
 
 #[async_trait]
 impl EventLog for PostgresStore {
-    async fn append(&self, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
-        self.writer.submit(|reply| Job::Append { events, reply }).await
+    async fn append(&self, epoch: u64, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        self.writer.submit(|reply| Job::Append { epoch, events, reply }).await
     }
 
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {

@@ -15,8 +15,9 @@ use crate::seal::Sealer;
 /// be at work on one database for a time, so one only adds what an older version does without.
 ///
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
-/// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow: its row's lock
-/// puts the events of one workflow in order, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
+/// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow, and the epoch
+/// that its stored status has: the row's lock puts the events of one workflow in order, none of an older session comes after a newer one
+/// has taken the workflow up, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
 /// elsewhere; what older versions had in it besides is gone, so that none of them has the database alone any more. Times are in ms since 1970, as in SQLite.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE landfall (
@@ -53,6 +54,8 @@ const MIGRATIONS: &[&str] = &["
     INSERT INTO turn DEFAULT VALUES;
 ", "
     ALTER TABLE turn DROP COLUMN id;
+", "
+    ALTER TABLE runs ADD COLUMN epoch bigint NOT NULL DEFAULT 0;
 "];
 
 /// Up to this schema a coordinator had the database alone.

@@ -29,7 +29,7 @@ statements! {
     // A row to lock for each workflow, also for its first events. In one order, so that no two transactions wait for each other.
     make_runs: "INSERT INTO runs (workflow, events, newest) SELECT w, 0, 0 FROM unnest($1::uuid[]) AS w ORDER BY w
         ON CONFLICT DO NOTHING";
-    runs: "SELECT workflow, events FROM runs WHERE workflow = ANY ($1) ORDER BY workflow FOR UPDATE";
+    runs: "SELECT workflow, events, epoch FROM runs WHERE workflow = ANY ($1) ORDER BY workflow FOR UPDATE";
     newest: "SELECT a.workflow, a.action_index, a.attempt,
         (SELECT max(e.seq) FROM events e
          WHERE (e.workflow, e.action_index, e.attempt) = (a.workflow, a.action_index, a.attempt))
@@ -62,8 +62,10 @@ statements! {
         SELECT workflow, events, (SELECT max(position) FROM events e WHERE e.workflow = a.workflow)
         FROM unnest($1::uuid[], $2::bigint[]) AS a (workflow, events) ORDER BY workflow
         ON CONFLICT (workflow) DO UPDATE SET events = runs.events + excluded.events, newest = greatest(runs.newest, excluded.newest)";
+    raise_epochs: "UPDATE runs r SET epoch = a.epoch FROM unnest($1::uuid[], $2::bigint[]) AS a (workflow, epoch)
+        WHERE r.workflow = a.workflow AND r.epoch < a.epoch";
     // Of workflows whose events were all refused.
-    drop_runs: "DELETE FROM runs WHERE workflow = ANY ($1) AND events = 0";
+    drop_runs: "DELETE FROM runs WHERE workflow = ANY ($1) AND events = 0 AND epoch = 0";
     drop_intents: "DELETE FROM audit WHERE position = ANY ($1) AND is_intent";
     // Its row's lock puts the entries of all coordinators in one order: a reader that follows the log misses none.
     put_audit: "WITH c AS (UPDATE audit_count SET newest = newest + cardinality($1::smallint[]) RETURNING newest)

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use landfall_api::{API_VERSION, ErrorCode, Metadata, Workflow, WorkflowSpec, WorkflowStatus};
 use landfall_postgres::Server;
 use uuid::Uuid;
 
@@ -13,6 +14,23 @@ use crate::conformance::{audit_entry as entry, event, machine, with_serial};
 
 /// Generous: the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
+
+fn workflow(name: &str) -> Document {
+    Document::from(Workflow {
+        api_version: API_VERSION.into(),
+        kind: Kind::Workflow,
+        metadata: Metadata { name: name.into(), ..Metadata::default() },
+        spec: WorkflowSpec { machine: "m1".into(), ..WorkflowSpec::default() },
+        status: Some(WorkflowStatus::default()),
+    })
+}
+
+/// The workflow, worked on in a session of that epoch.
+fn in_session(document: &Document, epoch: u64) -> Document {
+    let Document::Workflow(mut workflow) = document.clone() else { panic!("a workflow") };
+    workflow.status.get_or_insert_default().epoch = epoch;
+    Document::Workflow(workflow)
+}
 
 async fn two() -> (PostgresStore, PostgresStore) {
     let options = database();
@@ -95,8 +113,8 @@ async fn two_appenders_of_one_event_store_it_once() {
     let run = Uuid::new_v4();
     for seq in 1..=40 {
         let (one, other) = tokio::join!(
-            EventLog::append(&a, vec![event(run, 1, seq)]),
-            EventLog::append(&b, vec![event(run, 1, seq)])
+            EventLog::append(&a, 1, vec![event(run, 1, seq)]),
+            EventLog::append(&b, 1, vec![event(run, 1, seq)])
         );
         assert_eq!(one.unwrap(), other.unwrap());
     }
@@ -104,6 +122,38 @@ async fn two_appenders_of_one_event_store_it_once() {
     let runs = b.runs().await.unwrap();
     assert_eq!((runs.len(), runs[0].events), (1, 40));
     assert_eq!(runs[0].newest, EventLog::list(&b, run, 0, 100).await.unwrap().last().unwrap().position);
+}
+
+#[tokio::test]
+async fn what_an_older_session_reports_is_refused_at_any() {
+    let (a, b) = two().await;
+    let mut stored = a.create(workflow("w1")).await.unwrap();
+    let run = stored.metadata().uid.unwrap();
+    let mut seq = 0;
+    for epoch in 1..=40 {
+        // At the very moment at which its machine comes to the other one, whose first event has the same number.
+        let taken_up = a.update(in_session(&stored, epoch + 1));
+        let report = |of| EventLog::append(&b, of, vec![event(run, 1, seq + 1)]);
+        let (taken_up, reported) = tokio::join!(taken_up, report(epoch));
+        stored = taken_up.unwrap();
+        let is_stored = match reported {
+            Ok(_) => true,
+            Err(StoreError::NewerEpoch { newest, given, .. }) => {
+                assert_eq!((newest, given), (epoch + 1, epoch));
+                false
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(EventLog::list(&a, run, seq, 10).await.unwrap().len(), usize::from(is_stored));
+        seq += u64::from(is_stored);
+        let late = EventLog::append(&b, epoch, vec![event(run, 1, seq + 1)]).await.unwrap_err();
+        assert_eq!(late.code(), ErrorCode::Fenced, "{late}");
+        // Its events were all refused: the row of a workflow without events stays all the same.
+        EventLog::append(&a, epoch + 1, vec![event(run, 2, 2)]).await.unwrap_err();
+        EventLog::append(&b, epoch, vec![event(run, 1, seq + 1)]).await.unwrap_err();
+    }
+    EventLog::append(&b, 41, vec![event(run, 1, seq + 1)]).await.unwrap();
+    assert_eq!(a.runs().await.unwrap()[0].events, seq + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +191,7 @@ async fn acknowledged_writes_survive_a_server_that_crashes() {
             acknowledged.extend(within(writer).await.unwrap());
         }
         let begun = Instant::now();
-        let refused = EventLog::append(&*store, vec![event(run, 1, 1)]).await.unwrap_err();
+        let refused = EventLog::append(&*store, 1, vec![event(run, 1, 1)]).await.unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(2), "refused only after {:?}", begun.elapsed());
         assert!(refused.to_string().contains("database"), "{refused}");
         tokio::task::block_in_place(|| server.start_again());
@@ -241,7 +291,7 @@ async fn nothing_is_acknowledged_before_its_commit() {
          CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION fail_event()",
     );
-    let append = || EventLog::append(&store, vec![event(Uuid::from_u128(1), 1, 1)]);
+    let append = || EventLog::append(&store, 1, vec![event(Uuid::from_u128(1), 1, 1)]);
     let Err(StoreError::Postgres(refused)) = append().await else { panic!("an event was acknowledged") };
     assert!(refused.to_string().contains("on purpose"), "{refused}");
     server.sql("test0", "DROP TRIGGER at_commit ON events");

@@ -176,7 +176,7 @@ impl DocumentStore for SqliteStore {
 
 #[async_trait]
 impl EventLog for SqliteStore {
-    async fn append(&self, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+    async fn append(&self, _epoch: u64, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
         self.writer.submit(move |batch| ops::append(batch, &events)).await
     }
 

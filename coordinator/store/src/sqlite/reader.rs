@@ -50,7 +50,7 @@ mod tests {
         let store = SqliteStore::open(dir.path()).unwrap();
         store.create(machine("m1")).await.unwrap();
         let run = uuid::Uuid::new_v4();
-        EventLog::append(&store, vec![event(run, 1, 1)]).await.unwrap();
+        EventLog::append(&store, 1, vec![event(run, 1, 1)]).await.unwrap();
         SecretStore::put(&store, "a", b"b", jiff::Timestamp::MAX).await.unwrap();
         let (go, wait) = std::sync::mpsc::channel();
         let (begins, began) = tokio::sync::oneshot::channel();

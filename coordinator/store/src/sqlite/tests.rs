@@ -254,7 +254,7 @@ async fn a_snapshot_under_load_is_complete_and_opens() {
         let run = Uuid::new_v4();
         for seq in 1..=400 {
             writer.create(machine(&format!("new{seq}"))).await.unwrap();
-            writer.append(vec![event(run, 1, seq)]).await.unwrap();
+            writer.append(1, vec![event(run, 1, seq)]).await.unwrap();
         }
     });
     let copy = tempfile::tempdir().unwrap();

@@ -118,9 +118,10 @@ fn three_coordinators_lose_no_ack_and_install_no_disk_twice() {
     let Some((seeds, found)) = nothing_is_violated(BESIDE_OTHERS, Coordinators::Three) else { return };
     let (crashes, succeeded) = (sum(&found, |o| o.crashes), ended(&found, WorkflowPhase::Succeeded));
     let (leads, moves) = (sum(&found, |o| o.leads), sum(&found, |o| o.moves));
+    let fenced = sum(&found, |o| o.fenced);
     println!(
         "{succeeded} runs succeeded, {} failed, {} were cancelled; {} installs, {crashes} crashes; {leads} times another coordinator led, \
-        {moves} times a machine went on at another one",
+        {moves} times a machine went on at another one, {fenced} times what its former one was reported was refused",
         ended(&found, WorkflowPhase::Failed),
         ended(&found, WorkflowPhase::Cancelled),
         sum(&found, |o| o.commits),

@@ -274,8 +274,14 @@ impl DocumentStore for View {
 
 #[async_trait]
 impl EventLog for View {
-    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
-        self.reach(self.inner.events().append(batch)).await
+    async fn append(&self, epoch: u64, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        self.reach(async {
+            let of: Vec<_> = batch.iter().map(|event| event.workflow_uid).collect();
+            let stored = self.inner.events().append(epoch, batch).await;
+            self.truth.appended(&of, epoch, &stored);
+            stored
+        })
+        .await
     }
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
         self.reach(self.inner.events().list(workflow_uid, after, limit)).await

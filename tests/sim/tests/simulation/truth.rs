@@ -8,6 +8,7 @@ use std::time::Duration;
 use landfall_api::message::{ActionRef, EventBody};
 use landfall_api::{Machine, Workflow, WorkflowPhase, WorkflowStatus};
 use landfall_session::LeaseWatch;
+use landfall_store::StoreError;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -41,6 +42,10 @@ pub(crate) struct Known {
     /// How often a machine went on at another one of them.
     pub(crate) moves: u32,
     pub(crate) commits: u32,
+    /// The epoch in which each workflow is worked on, as it is stored.
+    taken_up: BTreeMap<Uuid, u64>,
+    /// How often what an older session reported was refused by the store alone.
+    pub(crate) fenced: u32,
     /// Workflows that have begun.
     started: BTreeSet<Uuid>,
     /// How often each was written before.
@@ -68,6 +73,8 @@ impl Truth {
             leads: 0,
             moves: 0,
             commits: 0,
+            taken_up: BTreeMap::new(),
+            fenced: 0,
             started: BTreeSet::new(),
             waiting: BTreeMap::new(),
             beginning: BTreeMap::new(),
@@ -135,12 +142,27 @@ impl Truth {
         });
     }
 
+    /// What a session of that epoch reported of these workflows came to the store.
+    pub(crate) fn appended(&self, workflows: &[Uuid], epoch: u64, outcome: &Result<Vec<u64>, StoreError>) {
+        self.with(|known| {
+            let newer = workflows.iter().filter_map(|of| known.taken_up.get(of)).copied().find(|newer| *newer > epoch);
+            match (outcome, newer) {
+                (Ok(_), Some(newer)) => {
+                    known.violated(format!("an event of session {epoch} was stored after session {newer} had begun"));
+                }
+                (Err(StoreError::NewerEpoch { .. }), _) => known.fenced += 1,
+                _ => {}
+            }
+        });
+    }
+
     /// A workflow was replaced. `by`: the URL of the coordinator that did, where there are several; `machine` is as it is stored then.
     pub(crate) fn workflow_changed(&self, by: Option<&str>, machine: &Machine, old: &Workflow, new: &Workflow) {
         let (uid, name) = (new.metadata.uid.unwrap(), &new.spec.machine);
         let Some(old) = &old.status else { return };
         let Some(new) = &new.status else { return self.violated(format!("a workflow of {name} lost its status")) };
         self.with(|known| {
+            known.taken_up.insert(uid, new.epoch);
             let end = |status: &WorkflowStatus| {
                 (status.phase, status.ended_at, status.actions.clone(), status.problem.clone())
             };

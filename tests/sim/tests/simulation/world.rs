@@ -40,6 +40,7 @@ pub(crate) struct Outcome {
     pub(crate) taken_back: u32,
     pub(crate) leads: u32,
     pub(crate) moves: u32,
+    pub(crate) fenced: u32,
     pub(crate) commits: u32,
 }
 
@@ -267,6 +268,7 @@ impl World {
             taken_back: known.taken_back,
             leads: known.leads,
             moves: known.moves,
+            fenced: known.fenced,
             commits: known.commits,
         })
     }
