@@ -8,6 +8,11 @@ use tonic::{Code, Status};
 
 use crate::{Target, error::refuses_credentials};
 
+/// Whether the coordinator says why; otherwise its connection broke.
+pub(crate) fn is_said(status: &Status) -> bool {
+    status.metadata().get_bin(PROBLEM_METADATA).is_some()
+}
+
 /// The coordinator's problem beside the status, else the status's own message.
 pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
     let said = status

@@ -18,7 +18,7 @@ use futures::future::join_all;
 use landfall_api::{API_PATH, ErrorCode, Kind, Problem};
 use landfall_edge::gate::Limiter;
 use landfall_machine::elsewhere;
-use landfall_store::StoreError;
+use landfall_store::{CONFIRMED_WITHIN, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -167,7 +167,8 @@ pub(super) async fn hear_first(
 
 async fn catch_up(coordinator: &Coordinator, kind: Kind, name: &str, begins: bool) -> Result<(), StoreError> {
     let (beside, documents) = (coordinator.engine.fleet().beside(), coordinator.store.documents());
-    if coordinator.config.others.is_empty() {
+    // Without its database it answers from memory what it can.
+    if coordinator.config.others.is_empty() || documents.unconfirmed() > CONFIRMED_WITHIN {
         return Ok(());
     }
     if begins || (documents.get(kind, name).await?.is_none() && CATCH_UPS.step().is_some()) {

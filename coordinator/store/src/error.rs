@@ -30,7 +30,9 @@ pub enum StoreError {
     #[error("event {got} of workflow {workflow_uid}, action {action_index}, attempt {attempt} skips {expected}")]
     EventGap { workflow_uid: Uuid, action_index: u32, attempt: u32, expected: u64, got: u64 },
     /// The machine's agent has come to another coordinator, or again: what an older session reports is not stored any more.
-    #[error("workflow {workflow_uid} is worked on in session {newest} by now; what session {given} reports is refused")]
+    #[error(
+        "the machine of workflow {workflow_uid} is in session {newest} by now; what session {given} reports is refused"
+    )]
     NewerEpoch { workflow_uid: Uuid, newest: u64, given: u64 },
     /// The workflow has as many events as are kept.
     #[error("workflow {workflow_uid} has reached the limit of {MAX_EVENTS_PER_WORKFLOW} events")]

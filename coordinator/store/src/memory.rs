@@ -137,7 +137,7 @@ pub struct MemoryStore {
 struct Log {
     last: u64,
     events: HashMap<Uuid, Vec<LoggedEvent>>,
-    /// The highest epoch that the stored status of each workflow had.
+    /// The epoch of the newest session that the machine of each workflow had.
     epochs: HashMap<Uuid, u64>,
 }
 
@@ -212,7 +212,9 @@ impl MemoryStore {
                 let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
                 entries.drain(..excess);
             }
-            if let Some((uid, epoch)) = epoch_of(&change.document) {
+            if let Some((workflow, epoch)) = fence_of(&change.document)
+                && let Some(uid) = rows.get(Kind::Workflow, workflow).and_then(|row| row.document.metadata().uid)
+            {
                 let epochs = &mut self.log.lock().unwrap_or_else(PoisonError::into_inner).epochs;
                 epochs.entry(uid).and_modify(|known| *known = epoch.max(*known)).or_insert(epoch);
             }
@@ -370,14 +372,14 @@ impl SecretStore for MemoryStore {
     }
 }
 
-/// A workflow's uid and the epoch of the session that it is worked on in, if one has begun it.
-pub(super) fn epoch_of(document: &Document) -> Option<(Uuid, u64)> {
-    let Document::Workflow(workflow) = document else { return None };
-    let epoch = workflow.status.as_ref()?.epoch;
-    Some((workflow.metadata.uid?, epoch)).filter(|_| epoch > 0)
+/// Of a machine: its newest workflow's name, and the epoch of its newest session. Older ones report nothing on that workflow any more.
+pub(super) fn fence_of(document: &Document) -> Option<(&str, u64)> {
+    let Document::Machine(machine) = document else { return None };
+    let status = machine.status.as_ref()?;
+    Some((status.workflow.as_deref()?, status.epoch))
 }
 
-/// Whether a session of this epoch may still report these events. `epochs`: those that the stored workflows have.
+/// Whether a session of this epoch may still report these events. `epochs`: of the newest session of each workflow's machine.
 pub(super) fn check_epoch(events: &[EventRecord], given: u64, epochs: &HashMap<Uuid, u64>) -> Result<(), StoreError> {
     let newest = |event: &EventRecord| Some((event.workflow_uid, *epochs.get(&event.workflow_uid)?));
     match events.iter().filter_map(newest).find(|(_, newest)| *newest > given) {

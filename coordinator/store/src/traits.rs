@@ -241,8 +241,8 @@ pub trait EventLog: Send + Sync {
     /// this one knows of the machine may be behind. (One that has its store alone has asked before, under the machine's lock.)
     ///
     /// # Errors
-    /// [`StoreError::EventGap`], [`StoreError::TooManyEvents`]; [`StoreError::NewerEpoch`] where the stored status of a workflow in the
-    /// batch has a higher epoch.
+    /// [`StoreError::EventGap`], [`StoreError::TooManyEvents`]; [`StoreError::NewerEpoch`] where a workflow in the batch was its machine's
+    /// newest when the machine was stored with a higher epoch.
     async fn append(&self, epoch: u64, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError>;
     /// The events of one workflow with a position above `after`, in order, at most `limit`.
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError>;

@@ -298,7 +298,11 @@ impl Open<'_> {
                     // HTTP/2 gave the stream up; reading says why, now or soon.
                     Err(_) => return match timeout(FAREWELL_LIMIT, self.inbound.message()).await {
                         Ok(Err(status)) => self.left(&status),
-                        _ => Outcome::Lost(self.went_away()),
+                        Ok(_) => Outcome::Lost(self.went_away()),
+                        Err(_) => {
+                            self.runner.config.target.pass_on();
+                            Outcome::Lost(self.went_away())
+                        }
                     },
                 },
                 () = self.runner.shared.wake.notified() => {}
@@ -320,10 +324,12 @@ impl Open<'_> {
         }
     }
 
-    /// The connection broke, or its coordinator fell silent. Where there is another one the next connection begins with that: this one would
-    /// take the time of a handshake. (After a session that ends in order the agent comes back.)
+    /// The session has ended. Where the connection broke, or its coordinator fell silent, the next one begins with another coordinator, if
+    /// there is one: this one would take the time of a handshake. After one that its coordinator ended, the agent comes back.
     fn left(&self, status: &Status) -> Outcome {
-        self.runner.config.target.pass_on();
+        if !wire_status::is_said(status) {
+            self.runner.config.target.pass_on();
+        }
         self.runner.broken(status)
     }
 

@@ -45,7 +45,7 @@ impl Wanted {
 pub(super) struct Log {
     /// Events of each workflow.
     counts: HashMap<Uuid, u64>,
-    /// The epoch of each workflow.
+    /// The epoch of the newest session of each workflow's machine.
     epochs: HashMap<Uuid, u64>,
     /// Those that are to be raised, and to what.
     pub(super) raised: HashMap<Uuid, u64>,
@@ -66,7 +66,7 @@ impl Log {
         Self { counts, epochs, newest: newest.iter().filter_map(of).collect(), ..Self::default() }
     }
 
-    /// From now on only sessions of this epoch, and later ones, report on the workflow. Its row is locked.
+    /// From now on only sessions of this epoch, and later ones, report on the workflow.
     pub(super) fn raise(&mut self, (workflow, epoch): (Uuid, u64)) {
         if let Some(known) = self.epochs.get_mut(&workflow).filter(|known| **known < epoch) {
             *known = epoch;

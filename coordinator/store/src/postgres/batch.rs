@@ -20,11 +20,11 @@ use super::load::{self, Other, as_stored, number};
 use super::rows::{self, Entry};
 use super::session::Session;
 use crate::journal::By;
-use crate::memory::{Table, epoch_of};
+use crate::memory::{Table, fence_of};
 use crate::overlay::{Newer, Overlay};
 use crate::rules::Asked;
 use crate::stored::DOCUMENT_SCHEMA;
-use crate::{Change, HISTORY_PER_DOCUMENT, StoreError};
+use crate::{Change, ChangeOp, HISTORY_PER_DOCUMENT, StoreError};
 
 /// Changes of others that are read with the lock: what several coordinators write in turn.
 const MOST: usize = 8192;
@@ -161,20 +161,22 @@ async fn lock(session: &Session, is_needed: bool) -> Result<Option<Row>, Error> 
     locked
 }
 
-/// The workflows that jobs write, with the epochs that these have then.
-fn epochs(job: &Job) -> impl Iterator<Item = (&str, (Uuid, u64))> {
+/// The newest workflows of machines that begin a session with this job, and its epoch.
+fn taken_up(table: &Table, job: &Job) -> impl Iterator<Item = (Uuid, u64)> {
     let asked = if let Job::Change { asked, .. } = job { asked.as_slice() } else { &[] };
-    asked.iter().filter_map(|asked| match asked {
-        Asked::Create(document) | Asked::Update(document) => Some((asked.key().1, epoch_of(document)?)),
-        _ => None,
+    asked.iter().filter_map(|asked| {
+        let Asked::Update(document) = asked else { return None };
+        let (workflow, epoch) = fence_of(document)?;
+        let known = table.get(Kind::Machine, asked.key().1);
+        known.as_ref().and_then(fence_of).filter(|known| *known == (workflow, epoch)).is_none().then_some(())?;
+        Some((table.get(Kind::Workflow, workflow)?.metadata().uid?, epoch))
     })
 }
 
 /// Locks the runs that the jobs' events are of, or that another session takes up; reads what there is of them.
 async fn read_log(ground: &Ground<'_>, jobs: &[Job]) -> Result<Log, Failed> {
     let (client, statements) = (&ground.session.client, &ground.session.statements);
-    let known = |name| ground.table.get(Kind::Workflow, name).as_ref().and_then(epoch_of);
-    let raised = jobs.iter().flat_map(epochs).filter(|(name, now)| known(name) != Some(*now)).map(|(_, (uid, _))| uid);
+    let raised = jobs.iter().flat_map(|job| taken_up(ground.table, job)).map(|(uid, _)| uid);
     let events = jobs.iter().flat_map(|job| match job {
         Job::Append { events, .. } => events.as_slice(),
         _ => &[],
@@ -222,7 +224,7 @@ fn plan<'j>(mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs
                     plan.entries.truncate(entries);
                 }
                 if changed.is_ok() {
-                    epochs(job).for_each(|(_, taken_up)| plan.log.raise(taken_up));
+                    taken_up(overlay.table, job).for_each(|of| plan.log.raise(of));
                 }
                 Planned::Changed(changed)
             }
@@ -302,7 +304,10 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
     let events: Params<'_, 5> = [&workflows, &actions, &attempts, &numbers, &json];
     let (of, added): (Vec<_>, Vec<_>) = plan.log.added().into_iter().unzip();
     let (runs, refused): (Params<'_, 2>, _) = ([&of, &added], plan.log.without_events());
-    let no_runs: Params<'_, 1> = [&refused];
+    let gone_ones = plan.changes.iter().filter(|change| change.op == ChangeOp::Deleted).map(|change| &change.document);
+    let ended: Vec<_> =
+        gone_ones.filter(|gone| gone.kind() == Kind::Workflow).filter_map(|gone| gone.metadata().uid).collect();
+    let no_runs: Params<'_, 2> = [&refused, &ended];
     let (of, to): (Vec<_>, Vec<_>) = plan.log.raised.iter().map(|(of, to)| (*of, as_stored(*to))).unzip();
     let epochs: Params<'_, 2> = [&of, &to];
     let noted = rows::audit(&plan.notes);
@@ -323,7 +328,7 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         when(has_events, client.query(&statements.put_events, &events)),
         when(has_events, client.execute(&statements.put_runs, &runs)),
         when(!of.is_empty(), client.execute(&statements.raise_epochs, &epochs)),
-        when(!refused.is_empty(), client.execute(&statements.drop_runs, &no_runs)),
+        when(!(refused.is_empty() && ended.is_empty()), client.execute(&statements.drop_runs, &no_runs)),
         when(!noted.rings.is_empty(), client.query(&statements.put_audit, &audit)),
         client.batch_execute("COMMIT"),
     );

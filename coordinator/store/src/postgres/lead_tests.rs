@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use landfall_api::ErrorCode;
 use landfall_postgres::Server;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -149,8 +150,15 @@ async fn the_leading_one_sees_who_comes_and_goes() {
     assert!(["a", &name[..63]].into_iter().collect::<There>().has(&name));
     // A session that falls silent is ended, and its coordinator is not there; it comes back when it can.
     network.send_replace(Network::Silent);
+    let begun = Instant::now();
     sees(&mut lead, &["a"]).await;
     assert!(b.unconfirmed() > CONFIRMED_WITHIN, "{:?}", b.unconfirmed());
+    // What it is asked to write waits for the server as long as an answer may take, and is refused; the next one is refused at once.
+    let refused = b.create(machine("m0")).await.unwrap_err();
+    assert!(refused.code() == ErrorCode::StoreUnavailable && begun.elapsed() > Duration::from_secs(14), "{refused}");
+    let begun = Instant::now();
+    b.create(machine("m0")).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     network.send_replace(Network::Works);
     sees(&mut lead, &["a", &name[..63]]).await;
     writes_again(&b, "m1").await;

@@ -16,8 +16,8 @@ use crate::seal::Sealer;
 ///
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
 /// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow, and the epoch
-/// that its stored status has: the row's lock puts the events of one workflow in order, none of an older session comes after a newer one
-/// has taken the workflow up, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
+/// of its machine's newest session: the row's lock puts the events of one workflow in order, none of an older session comes after a newer
+/// one has begun, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
 /// elsewhere; what older versions had in it besides is gone, so that none of them has the database alone any more. Times are in ms since 1970, as in SQLite.
 const MIGRATIONS: &[&str] = &["
     CREATE TABLE landfall (
@@ -75,6 +75,10 @@ pub(super) async fn open(client: &mut Client, key_dir: &Path) -> Result<(Uuid, S
         && let Some(refused) = checks::privileges(&transaction).await?
     {
         return Err(refused);
+    }
+    if (1..SCHEMA).contains(&found) {
+        // Before the tables: a coordinator that is at work on them has taken this lock before theirs.
+        transaction.execute("SELECT FROM landfall FOR UPDATE", &[]).await?;
     }
     for (version, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(found).unwrap_or_default()) {
         transaction.batch_execute(migration).await?;

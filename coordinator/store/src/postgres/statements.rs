@@ -64,8 +64,8 @@ statements! {
         ON CONFLICT (workflow) DO UPDATE SET events = runs.events + excluded.events, newest = greatest(runs.newest, excluded.newest)";
     raise_epochs: "UPDATE runs r SET epoch = a.epoch FROM unnest($1::uuid[], $2::bigint[]) AS a (workflow, epoch)
         WHERE r.workflow = a.workflow AND r.epoch < a.epoch";
-    // Of workflows whose events were all refused.
-    drop_runs: "DELETE FROM runs WHERE workflow = ANY ($1) AND events = 0 AND epoch = 0";
+    // Of workflows whose events were all refused, and of those that are gone. (The log of one that is gone is forgotten after it.)
+    drop_runs: "DELETE FROM runs WHERE events = 0 AND (workflow = ANY ($1) AND epoch = 0 OR workflow = ANY ($2))";
     drop_intents: "DELETE FROM audit WHERE position = ANY ($1) AND is_intent";
     // Its row's lock puts the entries of all coordinators in one order: a reader that follows the log misses none.
     put_audit: "WITH c AS (UPDATE audit_count SET newest = newest + cardinality($1::smallint[]) RETURNING newest)

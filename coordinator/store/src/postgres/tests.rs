@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_api::{API_VERSION, ErrorCode, Metadata, Workflow, WorkflowSpec, WorkflowStatus};
+use landfall_api::{API_VERSION, ErrorCode, Metadata, Workflow, WorkflowSpec};
 use landfall_postgres::Server;
 use uuid::Uuid;
 
@@ -21,15 +21,16 @@ fn workflow(name: &str) -> Document {
         kind: Kind::Workflow,
         metadata: Metadata { name: name.into(), ..Metadata::default() },
         spec: WorkflowSpec { machine: "m1".into(), ..WorkflowSpec::default() },
-        status: Some(WorkflowStatus::default()),
+        status: None,
     })
 }
 
-/// The workflow, worked on in a session of that epoch.
-fn in_session(document: &Document, epoch: u64) -> Document {
-    let Document::Workflow(mut workflow) = document.clone() else { panic!("a workflow") };
-    workflow.status.get_or_insert_default().epoch = epoch;
-    Document::Workflow(workflow)
+/// The machine, at work on a workflow in a session of that epoch.
+fn in_session(document: &Document, workflow: &str, epoch: u64) -> Document {
+    let Document::Machine(mut machine) = document.clone() else { panic!("a machine") };
+    let status = machine.status.get_or_insert_default();
+    (status.workflow, status.epoch) = (Some(workflow.into()), epoch);
+    Document::Machine(machine)
 }
 
 async fn two() -> (PostgresStore, PostgresStore) {
@@ -127,12 +128,12 @@ async fn two_appenders_of_one_event_store_it_once() {
 #[tokio::test]
 async fn what_an_older_session_reports_is_refused_at_any() {
     let (a, b) = two().await;
-    let mut stored = a.create(workflow("w1")).await.unwrap();
-    let run = stored.metadata().uid.unwrap();
+    let run = a.create(workflow("w1")).await.unwrap().metadata().uid.unwrap();
+    let mut stored = a.create(machine("m1")).await.unwrap();
     let mut seq = 0;
     for epoch in 1..=40 {
         // At the very moment at which its machine comes to the other one, whose first event has the same number.
-        let taken_up = a.update(in_session(&stored, epoch + 1));
+        let taken_up = a.update(in_session(&stored, "w1", epoch + 1));
         let report = |of| EventLog::append(&b, of, vec![event(run, 1, seq + 1)]);
         let (taken_up, reported) = tokio::join!(taken_up, report(epoch));
         stored = taken_up.unwrap();
@@ -154,6 +155,13 @@ async fn what_an_older_session_reports_is_refused_at_any() {
     }
     EventLog::append(&b, 41, vec![event(run, 1, seq + 1)]).await.unwrap();
     assert_eq!(a.runs().await.unwrap()[0].events, seq + 1);
+    // One without events leaves nothing.
+    let other = a.create(workflow("w2")).await.unwrap();
+    a.update(in_session(&stored, "w2", 42)).await.unwrap();
+    let rows = async || a.reader.rows("SELECT FROM runs", &[]).await.unwrap().len();
+    assert_eq!(rows().await, 2);
+    a.delete_if(Kind::Workflow, "w2", None).await.unwrap();
+    assert_eq!(rows().await, 1, "{other:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

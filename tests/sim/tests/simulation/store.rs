@@ -210,7 +210,13 @@ impl View {
             let Some(before) = before.filter(|before| before != after) else { continue };
             revisions.push(version(after));
             match (&before, after) {
-                (Document::Machine(old), Document::Machine(new)) => self.truth.machine_changed(old, new),
+                (Document::Machine(old), Document::Machine(new)) => {
+                    let workflow = match new.status.as_ref().and_then(|status| status.workflow.as_deref()) {
+                        Some(name) => self.inner.workflow(name).await?.and_then(|workflow| workflow.metadata.uid),
+                        None => None,
+                    };
+                    self.truth.machine_changed(old, new, workflow);
+                }
                 (Document::Workflow(old), Document::Workflow(new)) => {
                     let machine = self.inner.machine(&new.spec.machine).await?.unwrap();
                     self.truth.workflow_changed(self.own.as_deref(), &machine, old, new);

@@ -42,7 +42,7 @@ pub(crate) struct Known {
     /// How often a machine went on at another one of them.
     pub(crate) moves: u32,
     pub(crate) commits: u32,
-    /// The epoch in which each workflow is worked on, as it is stored.
+    /// The epoch of the newest session of each workflow's machine, as it is stored.
     taken_up: BTreeMap<Uuid, u64>,
     /// How often what an older session reported was refused by the store alone.
     pub(crate) fenced: u32,
@@ -126,8 +126,8 @@ impl Truth {
         });
     }
 
-    /// A machine's document was replaced.
-    pub(crate) fn machine_changed(&self, old: &Machine, new: &Machine) {
+    /// A machine's document was replaced. `workflow`: its newest.
+    pub(crate) fn machine_changed(&self, old: &Machine, new: &Machine, workflow: Option<Uuid>) {
         let epoch = |machine: &Machine| machine.status.as_ref().map_or(0, |status| status.epoch);
         let (name, before, after) = (&new.metadata.name, epoch(old), epoch(new));
         self.with(|known| {
@@ -137,6 +137,7 @@ impl Truth {
             if after == before && owner(old) != owner(new) {
                 known.violated(format!("{name} has another coordinator in the same epoch {after}"));
             }
+            known.taken_up.extend(workflow.map(|of| (of, after)));
             known.moves += u32::from(owner(old).is_some() && owner(old) != owner(new));
             known.saw(&format!("{name} epoch {after} {}", owner(new).unwrap_or_default()));
         });
@@ -162,7 +163,6 @@ impl Truth {
         let Some(old) = &old.status else { return };
         let Some(new) = &new.status else { return self.violated(format!("a workflow of {name} lost its status")) };
         self.with(|known| {
-            known.taken_up.insert(uid, new.epoch);
             let end = |status: &WorkflowStatus| {
                 (status.phase, status.ended_at, status.actions.clone(), status.problem.clone())
             };
