@@ -306,12 +306,12 @@ impl World {
         let acknowledged = begun.elapsed();
         let now = self.leading(hit);
         if matches!(fault, Fault::Apart) {
-            assert_eq!(now, active, "who led leads");
+            assert_eq!(now, active, "another one leads: {}", self.logs());
             until_asked(&self.sites[busiest], "/metrics", |metrics| metrics.contains("landfall_sessions 0\n"));
         }
         let gap = std::mem::take(&mut *self.longest_gap.lock().unwrap());
         if matches!(fault, Fault::Hang | Fault::Apart) {
-            assert!(gap < HANDSHAKE_LIMIT, "{gap:?}: it is not tried again first");
+            assert!(gap < HANDSHAKE_LIMIT, "an agent tried the former coordinator first: {gap:?}");
         }
         println!(
             "{fault:?}: everything acknowledged {acknowledged:?} after it, coordinator {now} leads {:?} after; an agent that \
