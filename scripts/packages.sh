@@ -33,6 +33,7 @@ xz-utils compresses for them
 bzip2 likewise
 lz4 likewise
 postgresql the database of several coordinators, in the tests of the store
+pgbouncer pools connections to it there
 docker-registry holds OCI artefacts in the tests of sources
 gnupg makes OpenPGP signatures in the tests of proofs
 minisign makes its own kind of them there
@@ -77,6 +78,7 @@ function_of() {
     ipxe) echo /usr/lib/ipxe/snponly.efi ;;
     dnsmasq-base) echo dnsmasq ;;
     mmdebstrap | zstd | g++ | openssl | bzip2 | lz4 | docker-registry | minisign | curl | python3) echo "$1" ;;
+    pgbouncer) echo /usr/sbin/pgbouncer ;;
     # Not in the search path: each version has a directory of its own.
     postgresql) set -- /usr/lib/postgresql/*/bin/initdb && echo "$1" ;;
     mtools) echo mcopy ;;
@@ -223,6 +225,7 @@ stop_services() {
         case $name in
         # With the cluster that Debian makes: the tests make their own, in directories that they remove.
         postgresql) systemctl disable --now postgresql.service >&2 || true ;;
+        pgbouncer) systemctl disable --now pgbouncer.service >&2 || true ;;
         docker-registry) systemctl disable --now docker-registry.service >&2 || true ;;
         openipmi) systemctl disable --now openipmi.service >&2 || true ;;
         nginx-light) systemctl disable --now nginx.service >&2 || true ;;

@@ -80,6 +80,7 @@ pub(crate) async fn open(config: &Config, signals: &mut Signals) -> Result<Optio
 
 async fn beside_others(options: &PostgresOptions, data_dir: &Path) -> Result<(Store, String)> {
     let (went_back, mut is_known) = (data_dir.join(WENT_BACK), false);
+    let options = if went_back.exists() { options.clone().in_use() } else { options.clone() };
     loop {
         match Store::open_postgres(options.clone()).await {
             Err(PostgresError::InUse { by }) => {

@@ -123,7 +123,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
 pub async fn mark_database(config: &Config) -> anyhow::Result<AccessAfter> {
     let options =
         config.postgres()?.context("the configuration has no [store] url; restore a backup of SQLite with --from")?;
-    let store = Store::open_unused_postgres(options, BEAT).await?;
+    let store = Store::open_unused_postgres(options.in_use(), BEAT).await?;
     let replaces = incarnation(&store).await?.id;
     begin_incarnation(&store, &Incarnation { id: Uuid::new_v4().to_string(), replaces }).await?;
     hold_what_is_old(&store).await?;

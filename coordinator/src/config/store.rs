@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
-use landfall_store::{DATABASE, PostgresOptions};
+use landfall_store::{DATABASE, PostgresOptions, Risk};
 use serde::{Deserialize, Serialize};
 
 /// With this one they are as many as an agent takes.
@@ -31,8 +31,8 @@ pub struct StoreConfig {
     pub key: Option<PathBuf>,
     /// A file of mode 0600 with the password in its first line. Default none.
     pub password_file: Option<PathBuf>,
-    /// Whether a server may be used whose settings lose acknowledged writes at a crash. Default false.
-    pub accept_loss: bool,
+    /// What this coordinator starts with although it is not safe. Default nothing.
+    pub accept: Vec<Risk>,
 }
 
 impl StoreConfig {
@@ -106,6 +106,6 @@ impl StoreConfig {
             let identity = self.certificate.as_deref().zip(self.key.as_deref());
             options = options.with_tls(ca, identity).map_err(of_file("store.ca"))?;
         }
-        Ok(Some(if self.accept_loss { options.accepting_loss() } else { options }))
+        Ok(Some(options.accepting(&self.accept)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_store::{PostgresStore, Remarks};
+use landfall_store::{PostgresOptions, PostgresStore, Remarks};
 
 use super::with_causes;
 use crate::config::Config;
@@ -19,9 +19,10 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
         Ok(None) => {}
         Ok(Some(options)) => {
             let hint = "start PostgreSQL, correct [store], or the setting that is named (docs/scale.md)";
-            return match PostgresStore::examine(options).await {
+            return match PostgresStore::examine(options.clone()).await {
                 Ok((unreadable, remarks)) => {
-                    std::iter::once(crate::health::documents(&unreadable)).chain(of_server(&remarks)).collect()
+                    let (documents, server) = (crate::health::documents(&unreadable), of_server(&remarks, &options));
+                    std::iter::once(documents).chain(server).collect()
                 }
                 Err(error) => vec![Finding::fail("database", with_causes(&error), hint)],
             };
@@ -38,55 +39,68 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
 }
 
 /// Pure.
-fn of_server(remarks: &Remarks) -> [Finding; 3] {
-    let Remarks { cannot_change_tables, unawaited_replicas, clock_ahead } = remarks;
+fn of_server(remarks: &Remarks, options: &PostgresOptions) -> [Finding; 4] {
+    let Remarks { lossy_settings, cannot_change_tables, unawaited_replicas, clock_ahead } = remarks;
+    let settings = match lossy_settings {
+        None => Finding::ok("settings of PostgreSQL", "they keep what is committed"),
+        Some(why) => Finding::warn("settings of PostgreSQL", why, "it is accepted in [store]: expect losses"),
+    };
     let role = match cannot_change_tables {
         None => Finding::ok("role", "it may change the tables"),
         Some(why) => Finding::warn("role", why, "do so before the next version, which may have to change them"),
     };
-    let replicas = match unawaited_replicas {
-        0 => Finding::ok("replicas", "no server copies the database without a commit that waits for it"),
-        _ => Finding::warn(
-            "replicas",
-            format!(
-                "{unawaited_replicas} servers copy the database, and no commit waits for them: a fail-over to one loses \
-                 what it does not have"
-            ),
-            "name one in synchronous_standby_names, or fail over to none of them",
-        ),
+    let replicas = match (unawaited_replicas, remarks.replicas(options)) {
+        (0, _) => Finding::ok("replicas", "no server copies the database without a commit that waits for it"),
+        (_, Ok(())) => {
+            let message =
+                format!("{unawaited_replicas} servers copy the database, and no commit waits for any of them");
+            Finding::warn("replicas", message, "fail over to none of them: it is accepted in [store]")
+        }
+        (_, Err(why)) => Finding::fail("replicas", why.to_string(), "until then a coordinator does not start"),
     };
     let (by, side) = (clock_ahead.unsigned_abs(), if clock_ahead.is_negative() { "behind" } else { "ahead of" });
-    let clock = if by < CLOCKS {
-        Finding::ok("clock of PostgreSQL", "it agrees with this host's")
-    } else {
-        let message = format!("it is {} s {side} this host's", by.as_secs());
-        Finding::warn("clock of PostgreSQL", message, "keep both by NTP: coordinators go by their hosts' clocks")
+    let message = format!("it is {} s {side} this host's", by.as_secs());
+    let clock = match remarks.clock(options) {
+        Err(why) => Finding::fail("clock of PostgreSQL", message, why.to_string()),
+        Ok(()) if by < CLOCKS => Finding::ok("clock of PostgreSQL", "it agrees with this host's"),
+        Ok(()) => {
+            Finding::warn("clock of PostgreSQL", message, "set both by NTP: coordinators go by their hosts' clocks")
+        }
     };
-    [role, replicas, clock]
+    [settings, role, replicas, clock]
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
 
+    use landfall_store::Risk;
+
     use super::*;
-    use crate::finding::Level::{Ok as Fine, Warn};
+    use crate::finding::Level::{Fail, Ok as Fine, Warn};
 
     #[test]
-    fn a_server_that_may_lose_or_mislead_is_a_warning() {
+    fn a_server_that_may_lose_is_refused_unless_accepted() {
+        let options = PostgresOptions::new("postgresql://landfall@localhost/landfall", "".as_ref()).unwrap();
+        let accepted = options.clone().accepting(&[Risk::Replicas, Risk::Clock]);
         let of = |why: Option<&str>, unawaited_replicas, seconds| Remarks {
+            lossy_settings: None,
             cannot_change_tables: why.map(str::to_owned),
             unawaited_replicas,
             clock_ahead: SignedDuration::from_secs(seconds),
         };
-        for (remarks, levels) in [
-            (of(None, 0, 4), [Fine, Fine, Fine]),
-            (of(Some("why"), 0, 0), [Warn, Fine, Fine]),
-            (of(None, 1, -4), [Fine, Warn, Fine]),
-            (of(None, 0, -5), [Fine, Fine, Warn]),
+        for (remarks, options, levels) in [
+            (of(None, 0, 4), &options, [Fine, Fine, Fine, Fine]),
+            (of(Some("why"), 0, -5), &options, [Fine, Warn, Fine, Warn]),
+            (of(None, 1, 60), &options, [Fine, Fine, Fail, Fail]),
+            (
+                Remarks { lossy_settings: Some("why".to_owned()), ..of(None, 1, -60) },
+                &accepted,
+                [Warn, Fine, Warn, Warn],
+            ),
         ] {
-            assert_eq!(of_server(&remarks).map(|finding| finding.level), levels, "{remarks:?}");
+            assert_eq!(of_server(&remarks, options).map(|finding| finding.level), levels, "{remarks:?}");
         }
-        assert_eq!(of_server(&of(None, 0, -90))[2].message, "it is 90 s behind this host's");
+        assert_eq!(of_server(&of(None, 0, -90), &options)[3].message, "it is 90 s behind this host's");
     }
 }

@@ -39,7 +39,7 @@ pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
 pub use migrate::{MIGRATED, MigrateError, Migrated, to_postgres, to_sqlite};
 pub use open_error::OpenError;
-pub use postgres::{Lead, PostgresError, PostgresOptions, PostgresStore, Remarks, There};
+pub use postgres::{Lead, PostgresError, PostgresOptions, PostgresStore, Remarks, Risk, There};
 pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;

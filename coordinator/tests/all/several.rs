@@ -172,7 +172,7 @@ fn a_server_that_loses_writes_needs_consent() {
         assert!(!is_well && said.contains("fsync = off"), "{asked:?}: {said}");
     }
     let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, format!("{text}accept_loss = true\n")).unwrap();
+    std::fs::write(&config, format!("{text}accept = [\"settings\"]\n")).unwrap();
     let (is_well, said) = run(&["doctor", "--config", path]);
     assert!(is_well && said.contains("no server copies the database"), "{said}");
     drop(start(&site, LEADS));

@@ -6,6 +6,10 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+
+mod pooler;
+
+pub use pooler::{Pooler, Running};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -116,16 +120,50 @@ impl Server {
         self.start_again();
         primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
         primary.sql("postgres", "SELECT pg_reload_conf()");
-        let begun = Instant::now();
-        while primary.sql("postgres", "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != "1" {
-            assert!(begun.elapsed() < PATIENCE, "the standby does not follow");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        primary.until("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1");
     }
 
     /// Makes a standby the server that takes writes.
     pub fn promote(&self) {
         assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t", "it does not take writes after 60 s");
+    }
+
+    /// What makes a backup of it: it takes the server's log, as an archive does. Until dropped.
+    pub fn receives_log(&self) -> Running {
+        let directory = self.dir.join("archive");
+        std::fs::create_dir(&directory).unwrap();
+        give(&directory);
+        self.receives("pg_receivewal", &["--no-loop", &format!("--directory={}", directory.display())])
+    }
+
+    /// What reads the changes of a database, as a subscriber does. The server's `wal_level` must be `logical`.
+    pub fn receives_changes(&self, database: &str) -> Running {
+        let of = format!("--dbname={database}");
+        let words = [
+            "--no-loop", "--create-slot", "--start", "--slot=changes", "--plugin=test_decoding", "--file=/dev/null",
+            &of,
+        ];
+        self.receives("pg_recvlogical", &words)
+    }
+
+    fn receives(&self, program: &str, words: &[&str]) -> Running {
+        let mut receive = as_server(&self.programs.join(program));
+        receive.args(words).args(["--username=landfall", "-p", &self.port.to_string(), "-h"]).arg(&self.dir);
+        let running = Running::start(&mut receive);
+        let connected = format!(
+            "SELECT count(*) FROM pg_stat_replication WHERE application_name = '{program}' AND state = 'streaming'"
+        );
+        self.until(&connected, "1");
+        running
+    }
+
+    /// Waits until a statement answers this.
+    fn until(&self, statement: &str, expected: &str) {
+        let begun = Instant::now();
+        while self.sql("postgres", statement) != expected {
+            assert!(begun.elapsed() < PATIENCE, "{statement}: not {expected}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A new database, empty; its name is `test0`, and one more for each that follows. Answers its URL.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_postgres::{Client, Transaction};
 
+use super::checks;
 use super::connect::Link;
 use super::error::PostgresError;
 use super::options::PostgresOptions;
@@ -22,6 +23,7 @@ impl Alone {
         options.check_encryption()?;
         let link = Link::new(options.named(MIGRATION));
         let mut client = link.checked(Arc::default()).await?;
+        checks::remarks(&client).await?.check(link.options())?;
         presence::be_alone(&client).await?;
         if !empty && schema::found(&client).await? == 0 {
             return Err(PostgresError::Empty { at: link.options().place() });

@@ -1,27 +1,42 @@
 //! What the promise that nothing acknowledged is lost needs of the server.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use tokio_postgres::{Client, GenericClient};
 
 use super::error::PostgresError;
+use super::options::{PostgresOptions, Risk};
 
 /// PostgreSQL's oldest version.
 const OLDEST: u32 = 15;
+/// Clocks kept by NTP differ by milliseconds; time limits of machines without a session are minutes.
+const APART: Duration = Duration::from_secs(60);
 /// So often two sessions are compared: a pooler that has several connections gives them out in turn.
 const COMPARED: usize = 8;
+
+/// Refuses what is older than [`OLDEST`]. `number`: 150004 is 15.4.
+pub(super) fn version(number: i64, name: &str) -> Result<(), PostgresError> {
+    match number < i64::from(OLDEST) * 10_000 {
+        true => Err(PostgresError::TooOld { found: name.to_owned(), needed: OLDEST }),
+        false => Ok(()),
+    }
+}
 
 /// The version, and the settings that keep what was committed.
 pub(super) async fn server(client: &Client, accepts_loss: bool) -> Result<(), PostgresError> {
     let row = client
         .query_one("SELECT current_setting('server_version_num')::bigint, current_setting('server_version')", &[])
         .await?;
-    // 150004 is 15.4.
-    if row.get::<_, i64>(0) < i64::from(OLDEST) * 10_000 {
-        return Err(PostgresError::TooOld { found: row.get(1), needed: OLDEST });
+    version(row.get(0), row.get(1))?;
+    match settings(client).await? {
+        Some(refused) if !accepts_loss => Err(refused),
+        _ => Ok(()),
     }
-    if accepts_loss {
-        return Ok(());
-    }
+}
+
+/// A setting that loses what was committed, if there is one.
+async fn settings(client: &Client) -> Result<Option<PostgresError>, PostgresError> {
     let row = client
         .query_one(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
@@ -33,10 +48,10 @@ pub(super) async fn server(client: &Client, accepts_loss: bool) -> Result<(), Po
         let value: String = row.get(column);
         // With a standby that must have it too, a commit on this disk alone is lost by a fail-over.
         if value == "off" || (value == "local" && row.get(3)) {
-            return Err(PostgresError::Unsafe { setting: setting.to_owned(), value });
+            return Ok(Some(PostgresError::Unsafe { setting: setting.to_owned(), value }));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Why the role could not make or change the tables, if it could not.
@@ -60,9 +75,11 @@ pub(super) async fn privileges(client: &impl GenericClient) -> Result<Option<Pos
     Ok(Some(PostgresError::Privileges { role: row.get(0), what: what.to_owned() }))
 }
 
-/// What is no reason to refuse a server, and for people to know.
+/// What is to be said of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remarks {
+    /// Which of its settings lose what was committed. A server with one is refused unless that is accepted.
+    pub lossy_settings: Option<String>,
     /// Why this role could not change the tables, should a newer version have to.
     pub cannot_change_tables: Option<String>,
     /// Servers that copy this one, where no commit waits for any of them.
@@ -71,44 +88,88 @@ pub struct Remarks {
     pub clock_ahead: SignedDuration,
 }
 
+impl Remarks {
+    /// Refuses what a start refuses.
+    ///
+    /// # Errors
+    /// As [`Self::replicas`] and [`Self::clock`].
+    pub(super) fn check(&self, options: &PostgresOptions) -> Result<(), PostgresError> {
+        self.replicas(options)?;
+        self.clock(options)
+    }
+
+    /// Refuses servers that copy this one, unless a commit waits for one of them or these options accept them.
+    ///
+    /// # Errors
+    /// [`PostgresError::Unawaited`].
+    pub fn replicas(&self, options: &PostgresOptions) -> Result<(), PostgresError> {
+        match self.unawaited_replicas {
+            replicas @ 1.. if !options.accepts(Risk::Replicas) => Err(PostgresError::Unawaited { replicas }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a clock that is a minute off, unless these options accept it.
+    ///
+    /// # Errors
+    /// [`PostgresError::Clock`].
+    pub fn clock(&self, options: &PostgresOptions) -> Result<(), PostgresError> {
+        match self.clock_ahead.unsigned_abs() {
+            apart if apart >= APART && !options.accepts(Risk::Clock) => {
+                Err(PostgresError::Clock { seconds: apart.as_secs() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Makes them.
 pub(super) async fn remarks(client: &Client) -> Result<Remarks, PostgresError> {
     let asked = Timestamp::now();
     let row = client
         .query_one(
-            // A plain user does not see the state of one, and so not that it is a backup.
+            // One that is with a database reads its changes, and one that makes a backup is no server to fail over to; a plain user
+            // sees the state of none, but its name.
             "SELECT CASE WHEN current_setting('synchronous_standby_names') = ''
-                THEN count(*) FILTER (WHERE state IS DISTINCT FROM 'backup') ELSE 0 END,
-             (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM pg_stat_replication",
+                    OR current_setting('synchronous_commit') IN ('off', 'local')
+                THEN count(*) FILTER (WHERE datid IS NULL AND r.state IS DISTINCT FROM 'backup' AND r.application_name NOT IN
+                    ('pg_basebackup', 'pg_receivewal', 'barman_receive_wal', 'barman_streaming_backup'))
+                ELSE 0 END,
+             (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+             FROM pg_stat_replication r JOIN pg_stat_activity USING (pid)",
             &[],
         )
         .await?;
     // The server looked at its clock somewhere in between.
     let middle = asked.as_millisecond().midpoint(Timestamp::now().as_millisecond());
     let clock_ahead = SignedDuration::from_millis(row.get::<_, i64>(1).saturating_sub(middle));
+    let lossy_settings = settings(client).await?.map(|why| why.to_string());
     let cannot_change_tables = privileges(client).await?.map(|why| why.to_string());
-    Ok(Remarks { cannot_change_tables, unawaited_replicas: row.get::<_, i64>(0).unsigned_abs(), clock_ahead })
+    Ok(Remarks {
+        lossy_settings,
+        cannot_change_tables,
+        unawaited_replicas: row.get::<_, i64>(0).unsigned_abs(),
+        clock_ahead,
+    })
 }
 
 /// Refuses a pooler that gives each transaction another session: locks and hints would be another's. Two connections to the
-/// server itself always have two sessions, and each the settings that were asked for.
+/// server itself always have two sessions. Each is asked twice in a row: a pooler that gives its sessions out in turn gives it another one.
 pub(super) async fn sessions(a: &Client, b: &Client) -> Result<(), PostgresError> {
-    let question = "SELECT pg_backend_pid(), current_setting('idle_in_transaction_session_timeout')";
-    let mut first: Option<[i32; 2]> = None;
+    let session = async |client: &Client| -> Result<i32, PostgresError> {
+        let row = client.query_one("SELECT pg_backend_pid()", &[]).await?;
+        Ok(row.get(0))
+    };
+    let first = [session(a).await?, session(b).await?];
+    if first[0] == first[1] {
+        return Err(PostgresError::Pooled { why: "two connections share one session".to_owned() });
+    }
     for _ in 0..COMPARED {
-        let (one, other) = (a.query_one(question, &[]).await?, b.query_one(question, &[]).await?);
-        let pids: [i32; 2] = [one.get(0), other.get(0)];
-        let why = if pids[0] == pids[1] {
-            "two connections share one session"
-        } else if first.is_some_and(|first| first != pids) {
-            "one connection has several sessions"
-        } else if one.get::<_, String>(1) != "4s" {
-            "a session lacks the settings that it was begun with"
-        } else {
-            first = Some(pids);
-            continue;
-        };
-        return Err(PostgresError::Pooled { why: why.to_owned() });
+        for (client, expected) in [a, b].into_iter().zip(first) {
+            if session(client).await? != expected || session(client).await? != expected {
+                return Err(PostgresError::Pooled { why: "one connection has several sessions".to_owned() });
+            }
+        }
     }
     Ok(())
 }

@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, SimpleQueryMessage, Socket};
 
 use super::checks;
 use super::error::{PostgresError, spelled};
-use super::options::{PostgresOptions, UNNAMED};
+use super::options::{PostgresOptions, Risk, UNNAMED};
 use super::tls::Rustls;
 
 /// For a connection to the only address there is.
@@ -26,9 +26,12 @@ pub(super) const ANSWER: Duration = Duration::from_secs(15);
 /// What every session has, ms. A coordinator that hangs within a transaction holds its locks no longer than that; one that waits
 /// for them gives up. That is no less than [`crate::CONFIRMED_WITHIN`]. `statement_timeout` is below [`ANSWER`]. A host that is gone without a word is found out in 16 s (10 s idle,
 /// three probes 2 s apart), and one that takes nothing any more in 15 s: until then the server keeps what it has locked.
-const SETTINGS: &str = "-c idle_in_transaction_session_timeout=4000 -c lock_timeout=5000 -c statement_timeout=12000 \
-                        -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
-                        -c tcp_user_timeout=15000 -c client_min_messages=warning";
+/// They are set by a query: PgBouncer refuses most of them, or drops them, where a connection is asked for with them. The first one is
+/// none of PostgreSQL's: where it is set already, another connection has the session, or has left it without a reset.
+const SETTINGS: &str = "SELECT current_setting('landfall.taken', true); SET landfall.taken = yes;
+    SET idle_in_transaction_session_timeout = 4000; SET lock_timeout = 5000; SET statement_timeout = 12000;
+    SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
+    SET tcp_user_timeout = 15000; SET client_min_messages = warning";
 
 /// With a limit: a server that is silent is as good as none.
 pub(super) async fn within<T>(work: impl Future<Output = Result<T, PostgresError>>) -> Result<T, PostgresError> {
@@ -77,7 +80,8 @@ impl Link {
                 let way = way(config, host, address, port);
                 let why = match timeout(limit, self.connect_to(&way, hints.clone())).await {
                     Ok(Ok(connected)) => return Ok(connected),
-                    Ok(Err(error)) => spelled(&error),
+                    Ok(Err(PostgresError::Server(error))) => spelled(&error),
+                    Ok(Err(other)) => return Err(other),
                     Err(_) => format!("no answer within {} s", limit.as_secs()),
                 };
                 let name = match host {
@@ -100,14 +104,14 @@ impl Link {
     pub(super) async fn checked(&self, hints: Arc<Notify>) -> Result<Client, PostgresError> {
         let (client, other) = (self.connect(hints).await?, self.connect(Arc::default()).await?);
         let checked = async {
-            checks::server(&client, self.0.accepts_loss).await?;
+            checks::server(&client, self.0.accepts(Risk::Settings)).await?;
             checks::sessions(&client, &other).await
         };
         within(checked).await?;
         Ok(client)
     }
 
-    async fn connect_to(&self, config: &Config, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), Error> {
+    async fn connect_to(&self, config: &Config, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), PostgresError> {
         match &self.0.tls {
             Some(tls) => drive(config, Rustls(tls.clone()), hints).await,
             None => drive(config, NoTls, hints).await,
@@ -115,7 +119,7 @@ impl Link {
     }
 }
 
-async fn drive<T>(config: &Config, tls: T, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), Error>
+async fn drive<T>(config: &Config, tls: T, hints: Arc<Notify>) -> Result<(Client, JoinHandle<()>), PostgresError>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
@@ -131,7 +135,14 @@ where
             }
         }
     });
-    Ok((client, driver))
+    let is_taken = |answer: &SimpleQueryMessage| match answer {
+        SimpleQueryMessage::Row(row) => row.get(0).is_some_and(|value| !value.is_empty()),
+        _ => false,
+    };
+    match client.simple_query(SETTINGS).await?.iter().any(is_taken) {
+        true => Err(PostgresError::Pooled { why: "another connection has the session".to_owned() }),
+        false => Ok((client, driver)),
+    }
 }
 
 /// One way to a server: `config` with a single host, and its address in place of its name.
@@ -146,10 +157,7 @@ fn way(config: &Config, host: &Host, address: Option<IpAddr>, port: u16) -> Conf
     config.get_user().map(|user| out.user(user));
     config.get_dbname().map(|name| out.dbname(name));
     config.get_password().map(|password| out.password(password));
-    out.options(match config.get_options() {
-        Some(own) => format!("{own} {SETTINGS}"),
-        None => SETTINGS.to_owned(),
-    });
+    config.get_options().map(|options| out.options(options));
     out.application_name(config.get_application_name().unwrap_or(UNNAMED))
         .ssl_mode(config.get_ssl_mode())
         .ssl_negotiation(config.get_ssl_negotiation())

@@ -50,9 +50,21 @@ pub enum PostgresError {
     TooOld { found: String, needed: u32 },
     /// A setting of the server lets acknowledged writes be lost.
     #[error(
-        "the server has {setting} = {value}, which can lose acknowledged writes; set it to on, or accept the loss by name in the configuration"
+        "the server has {setting} = {value}, which can lose acknowledged writes; set it to on, or write accept = [\"settings\"] below [store]"
     )]
     Unsafe { setting: String, value: String },
+    /// A fail-over to one of these loses what it does not have.
+    #[error(
+        "{replicas} servers copy the database, and no commit waits for any of them: a fail-over to one loses acknowledged \
+            writes; name one in synchronous_standby_names, or write accept = [\"replicas\"] below [store]"
+    )]
+    Unawaited { replicas: u64 },
+    /// The hosts' clocks do not agree.
+    #[error(
+        "PostgreSQL's clock and this host's are {seconds} s apart: time limits would end too early or too late; set both by NTP, \
+            or write accept = [\"clock\"] below [store]"
+    )]
+    Clock { seconds: u64 },
     /// The role could not keep a store in the database.
     #[error("the role {role} {what}; make it the owner of the database and of the tables in it")]
     Privileges { role: String, what: String },

@@ -52,7 +52,7 @@ pub(crate) use alone::Alone;
 pub use checks::Remarks;
 pub use error::PostgresError;
 pub use lead::{Lead, There};
-pub use options::PostgresOptions;
+pub use options::{PostgresOptions, Risk};
 
 use crate::journal::By;
 use crate::memory::Table;
@@ -89,6 +89,7 @@ impl PostgresStore {
         let link = Link::new(options);
         let hints = Arc::default();
         let mut client = link.checked(Arc::clone(&hints)).await?;
+        checks::remarks(&client).await?.check(link.options())?;
         // Before the tables of one of an older version change.
         let older = link.connect(Arc::default()).await?;
         schema::refuse_at_work(&older).await?;
@@ -105,7 +106,8 @@ impl PostgresStore {
     }
 
     /// Looks at the server and at every document, beside a coordinator that runs or without one, and changes nothing. Answers the
-    /// documents that this version cannot read (none of a database without tables), and what is to be said of the server.
+    /// documents that this version cannot read (none of a database without tables), and what is to be said of the server: also what
+    /// [`Self::open`] refuses of that.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_postgres::Server;
+use landfall_postgres::{Pooler, Server};
 
 use super::server::{Databases as _, database};
 use super::tests::within;
@@ -56,14 +56,14 @@ async fn a_server_that_loses_writes_is_refused_unless_accepted() {
         let options = server.database();
         let refused = PostgresStore::open(options.clone()).await.err().unwrap();
         assert!(matches!(&refused, PostgresError::Unsafe { setting, .. } if setting == name), "{refused}");
-        PostgresStore::open(options.accepting_loss()).await.unwrap();
+        PostgresStore::open(options.accepting(&[Risk::Settings])).await.unwrap();
     }
     let server = Server::start(&[]);
     let options = server.database();
     server.sql("test0", "ALTER DATABASE test0 SET synchronous_commit = off");
     let refused = PostgresStore::open(options.clone()).await.err().unwrap();
     assert!(refused.to_string().contains("synchronous_commit = off"), "{refused}");
-    PostgresStore::open(options.clone().accepting_loss()).await.unwrap();
+    PostgresStore::open(options.clone().accepting(&[Risk::Settings])).await.unwrap();
     // This disk alone is enough, unless a standby is to have it too.
     server.sql("test0", "ALTER DATABASE test0 SET synchronous_commit = local");
     PostgresStore::open(options.clone()).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_server_that_loses_writes_is_refused_unless_accepted() {
         }
     })
     .await;
-    PostgresStore::open(options.accepting_loss()).await.unwrap();
+    PostgresStore::open(options.accepting(&[Risk::Settings])).await.unwrap();
 }
 
 #[tokio::test]
@@ -110,10 +110,11 @@ async fn a_role_that_cannot_keep_the_tables_is_refused() {
 }
 
 #[tokio::test]
-async fn replicas_that_no_commit_awaits_are_counted() {
+async fn replicas_that_no_commit_awaits_are_refused_unless_accepted() {
     let primary = Server::start(&[]);
     let options = primary.database();
     let _standby = Server::standby(&primary, &[], 5433);
+    PostgresStore::open(options.clone()).await.unwrap();
     let replicas = async || PostgresStore::examine(options.clone()).await.unwrap().1.unawaited_replicas;
     assert_eq!(replicas().await, 0, "it is synchronous");
     primary.sql("postgres", "ALTER SYSTEM RESET synchronous_standby_names");
@@ -123,8 +124,35 @@ async fn replicas_that_no_commit_awaits_are_counted() {
         assert!(begun.elapsed() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Unawaited { replicas: 1 }), "{refused}");
+    PostgresStore::open(options.clone().accepting(&[Risk::Replicas])).await.unwrap();
+    // A coordinator that begins anew.
+    PostgresStore::open(options.clone().in_use()).await.unwrap();
+    // And before a store is copied into it.
+    let refused = alone::Alone::open(options.clone(), true).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Unawaited { .. }), "{refused}");
     let (_, remarks) = PostgresStore::examine(options).await.unwrap();
     assert!(remarks.clock_ahead.unsigned_abs() < Duration::from_secs(5), "{remarks:?}");
+}
+
+#[tokio::test]
+async fn an_archive_or_a_subscriber_is_no_replica() {
+    let server = Server::start(&["wal_level=logical"]);
+    let options = server.database();
+    // A role that does not see what other roles' connections do.
+    server.sql("test0", "CREATE ROLE weak LOGIN; ALTER DATABASE test0 OWNER TO weak");
+    let url = format!("postgresql://weak@/test0?host={}", server.dir().display());
+    let weak = PostgresOptions::new(&url, &options.key_dir).unwrap();
+    let (_archive, _subscriber) = (server.receives_log(), server.receives_changes("test0"));
+    PostgresStore::open(weak).await.unwrap();
+}
+
+#[test]
+fn an_older_postgresql_is_refused() {
+    checks::version(150_000, "15.0").unwrap();
+    let refused = checks::version(140_012, "14.12 (Debian)").unwrap_err();
+    assert_eq!(refused.to_string(), "PostgreSQL 14.12 (Debian) is too old; version 15 or newer is needed");
 }
 
 #[tokio::test]
@@ -134,8 +162,74 @@ async fn connections_that_share_a_session_are_refused() {
     checks::sessions(&a, &b).await.unwrap();
     let refused = checks::sessions(&a, &a).await.unwrap_err();
     assert!(matches!(refused, PostgresError::Pooled { .. }), "{refused}");
-    a.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
-    assert!(checks::sessions(&a, &b).await.is_err(), "a session without its settings");
+}
+
+#[tokio::test]
+async fn a_real_pooler_may_pool_sessions_alone() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let through = |pool: &Pooler| PostgresOptions::new(&pool.url("test0"), &options.key_dir).unwrap();
+    for mode in ["transaction", "statement"] {
+        let pooler = Pooler::start(&server, mode);
+        let refused = PostgresStore::open(through(&pooler)).await.err().unwrap();
+        assert!(matches!(refused, PostgresError::Pooled { .. }), "{mode}: {refused}");
+    }
+    let pooler = Pooler::start(&server, "session");
+    let store = PostgresStore::open(through(&pooler).named("a")).await.unwrap();
+    store.create(machine("m1")).await.unwrap();
+    // Who leads, and who is there, is seen as without it.
+    let lead = within(Lead::wait(through(&pooler).named("a"), |by| panic!("{by} leads"))).await.unwrap();
+    let (leads, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let next = tokio::spawn(Lead::wait(options.clone().named("b"), move |by| drop(leads.send(by.to_owned()))));
+    assert_eq!(within(hears.recv()).await.unwrap(), "a");
+    drop(lead);
+    drop(within(next).await.unwrap().unwrap());
+    // The session that the first one left was reset: it serves another one.
+    drop(within(Lead::wait(through(&pooler).named("a"), |by| panic!("{by} leads"))).await.unwrap());
+    // What another one writes is there.
+    let other = PostgresStore::open(options.clone().named("b")).await.unwrap();
+    other.create(machine("m2")).await.unwrap();
+    within(async {
+        while DocumentStore::get(&store, landfall_api::Kind::Machine, "m2").await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_new_primary_refuses_writes_until_it_has_its_standby() {
+    let [a, b] = landfall_edge::testing::ports();
+    let settings = ["listen_addresses=127.0.0.1"];
+    let mut primary = Server::prepared(&settings, a, &[]);
+    let key_dir = primary.database().key_dir;
+    let standby = Server::standby(&primary, &[settings[0], "synchronous_standby_names=*"], b);
+    let url = format!("postgresql://landfall@127.0.0.1:{a},127.0.0.1:{b}/test0");
+    let store = PostgresStore::open(PostgresOptions::new(&url, &key_dir).unwrap()).await.unwrap();
+    store.create(machine("m1")).await.unwrap();
+    primary.crash();
+    standby.promote();
+    // It is found, and answers no commit: the standby that it waits for is not there.
+    let begun = Instant::now();
+    loop {
+        let refused = store.create(machine("m2")).await.unwrap_err();
+        if matches!(&refused, StoreError::Postgres(why) if matches!(**why, PostgresError::Silent(_))) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{refused}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    primary.follow(&standby);
+    within(async {
+        loop {
+            match store.create(machine("m2")).await {
+                // What it could not answer before may have been stored.
+                Ok(_) | Err(StoreError::AlreadyExists { .. }) => break,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

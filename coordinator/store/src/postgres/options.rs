@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_rustls::rustls::ClientConfig;
@@ -14,13 +15,25 @@ use super::tls;
 /// What a store without a name is called.
 pub(super) const UNNAMED: &str = "landfall-coordinator";
 
+/// What a coordinator does not start with, unless it is accepted by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Risk {
+    /// The server's settings lose acknowledged writes, at a crash or at a fail-over.
+    Settings,
+    /// Servers copy the database, and no commit waits for any of them: a fail-over to one loses acknowledged writes.
+    Replicas,
+    /// The server's clock and this host's are a minute apart or more.
+    Clock,
+}
+
 /// How a PostgreSQL store is opened.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(super) config: Config,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) key_dir: PathBuf,
-    pub(super) accepts_loss: bool,
+    pub(super) accepts: Vec<Risk>,
 }
 
 impl PostgresOptions {
@@ -46,7 +59,7 @@ impl PostgresOptions {
         }
         // Of several hosts, the one that takes writes: after a fail-over it is another one.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(Self { config, tls: None, key_dir: key_dir.to_owned(), accepts_loss: false })
+        Ok(Self { config, tls: None, key_dir: key_dir.to_owned(), accepts: Vec::new() })
     }
 
     /// With the password in the first line of this file.
@@ -80,10 +93,22 @@ impl PostgresOptions {
         Ok(self)
     }
 
-    /// Opens also where the server's settings lose acknowledged writes at a crash.
+    /// Opens also where there are these.
     #[must_use]
-    pub fn accepting_loss(self) -> Self {
-        Self { accepts_loss: true, ..self }
+    pub fn accepting(self, risks: &[Risk]) -> Self {
+        Self { accepts: risks.to_vec(), ..self }
+    }
+
+    /// Opens a store that was in use already, whatever only a start refuses: its coordinator begins anew, or a person has put it back.
+    #[must_use]
+    pub fn in_use(mut self) -> Self {
+        self.accepts.extend([Risk::Replicas, Risk::Clock]);
+        self
+    }
+
+    /// Whether this is accepted.
+    pub(super) fn accepts(&self, risk: Risk) -> bool {
+        self.accepts.contains(&risk)
     }
 
     /// What the server and other coordinators call this one: ASCII, of which PostgreSQL keeps 63 characters.

@@ -106,7 +106,9 @@ pub(super) async fn refuse_at_work(client: &Client) -> Result<(), PostgresError>
 
 /// The schema of a database; 0 of one without tables.
 pub(super) async fn found(client: &impl GenericClient) -> Result<i32, PostgresError> {
-    if client.query_one("SELECT to_regclass('landfall') IS NULL", &[]).await?.get(0) {
+    // A look into the table of tables itself: `to_regclass` may go by what this session found before another one made the tables.
+    let is_empty = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relname = 'landfall' AND pg_table_is_visible(oid))";
+    if client.query_one(is_empty, &[]).await?.get(0) {
         return Ok(0);
     }
     let found = client.query_one("SELECT schema FROM landfall", &[]).await?.get(0);

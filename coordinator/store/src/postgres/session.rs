@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::connect::{Link, within};
 use super::error::PostgresError;
+use super::options::Risk;
 use super::statements::Statements;
 use super::{checks, presence, schema};
 
@@ -29,7 +30,7 @@ impl Session {
         let hints = Arc::<Notify>::default();
         let client = link.connect(hints.clone()).await?;
         let checked = async {
-            checks::server(&client, link.options().accepts_loss).await?;
+            checks::server(&client, link.options().accepts(Risk::Settings)).await?;
             schema::check(&client, id).await?;
             if schema::incarnation(&client).await?.as_deref() != incarnation {
                 return Err(PostgresError::Held);
