@@ -11,6 +11,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 /// A port asks again every second, as firmware does; so often, at most, with ten times to spare.
 const ASKED: usize = 60;
 
+/// The coordinator.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
 /// Two namespaces with a cable between them: `10.78.0.1` the coordinator's, `10.78.0.2` the other hosts'.
 pub(crate) struct Cable {
     pub(crate) names: [String; 2],
@@ -68,7 +71,7 @@ pub(crate) fn ip(words: &[&str]) {
 }
 
 /// A packet of PXE firmware: a discover, or a request for an address.
-pub(crate) fn packet(mac: [u8; 6], xid: u32, wanted: Option<Ipv4Addr>) -> Vec<u8> {
+pub(crate) fn packet(mac: [u8; 6], xid: u32, wanted: Option<Ipv4Addr>, server: Ipv4Addr) -> Vec<u8> {
     let mut packet = vec![0; 240];
     packet[..4].copy_from_slice(&[1, 1, 6, 0]);
     packet[4..8].copy_from_slice(&xid.to_be_bytes());
@@ -81,7 +84,8 @@ pub(crate) fn packet(mac: [u8; 6], xid: u32, wanted: Option<Ipv4Addr>) -> Vec<u8
     if let Some(wanted) = wanted {
         packet.extend_from_slice(&[50, 4]);
         packet.extend_from_slice(&wanted.octets());
-        packet.extend_from_slice(&[54, 4, 10, 78, 0, 1]);
+        packet.extend_from_slice(&[54, 4]);
+        packet.extend_from_slice(&server.octets());
     }
     packet.push(255);
     packet
@@ -89,11 +93,18 @@ pub(crate) fn packet(mac: [u8; 6], xid: u32, wanted: Option<Ipv4Addr>) -> Vec<u8
 
 /// Asks as that port until it is answered: the address in the answer, and how often it asked.
 pub(crate) fn ask(socket: &UdpSocket, mac: &str, xid: u32, wanted: Option<Ipv4Addr>) -> (Ipv4Addr, usize) {
+    ask_of(socket, mac, xid, wanted, SERVER)
+}
+
+/// The same; for an address that this server has offered.
+pub(crate) fn ask_of(
+    socket: &UdpSocket, mac: &str, xid: u32, wanted: Option<Ipv4Addr>, server: Ipv4Addr,
+) -> (Ipv4Addr, usize) {
     let mac = mac.parse::<MacAddr>().unwrap().0;
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let mut buffer = [0; 1500];
     for asked in 1..=ASKED {
-        socket.send_to(&packet(mac, xid, wanted), (Ipv4Addr::BROADCAST, 67)).unwrap();
+        socket.send_to(&packet(mac, xid, wanted, server), (Ipv4Addr::BROADCAST, 67)).unwrap();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(1) {
             let Ok((n, _)) = socket.recv_from(&mut buffer) else { continue };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::besieged::{Dice, LIMIT, MAC, Site, mib};
-use super::cable::{Cable, ask, packet};
+use super::cable::{Cable, SERVER, ask, packet};
 use landfall_boot::tftp::MAX_TRANSFERS;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn flood(socket: UdpSocket, stop: Arc<AtomicBool>) -> usize {
         let mac = [2, random[1], random[2], random[3], random[4], random[5]];
         let wanted = (sent % 4 == 3).then(|| Ipv4Addr::new(10, 78, 0, 100 + (dice.below(100) as u8)));
         // A full queue on the way is the network's own bound.
-        sent += usize::from(socket.send_to(&packet(mac, 7, wanted), (Ipv4Addr::BROADCAST, 67)).is_ok());
+        sent += usize::from(socket.send_to(&packet(mac, 7, wanted, SERVER), (Ipv4Addr::BROADCAST, 67)).is_ok());
     }
     sent
 }
@@ -139,7 +139,7 @@ async fn unacknowledged_requests_use_bounded_transfers() {
     }
     let begun = Instant::now();
     let length = loop {
-        match fetch(address) {
+        match fetch(&UdpSocket::bind("127.0.0.1:0").unwrap(), address) {
             Some(length) => break length,
             None => assert!(begun.elapsed() < LIMIT, "no client was served for {LIMIT:?}"),
         }
@@ -159,8 +159,7 @@ async fn unacknowledged_requests_use_bounded_transfers() {
 }
 
 /// The loader as firmware fetches it; `None` if the server did not answer for a second.
-fn fetch(server: SocketAddr) -> Option<usize> {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+pub(crate) fn fetch(socket: &UdpSocket, server: SocketAddr) -> Option<usize> {
     socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     socket.send_to(b"\0\x01snponly.efi\0octet\0blksize\x001468\0", server).unwrap();
     let (mut length, mut next, mut buffer) = (0, 1u16, [0; 1500]);

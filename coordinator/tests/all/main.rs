@@ -19,6 +19,7 @@ mod process;
 mod recorded;
 mod relay;
 mod several;
+mod several_hosts;
 mod several_people;
 mod site;
 mod takeover;

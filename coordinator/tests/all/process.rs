@@ -54,7 +54,7 @@ async fn an_install_survives_a_killed_coordinator() {
 
     // Killed in mid-write; the agent goes on, and finishes the write while no coordinator listens.
     drop(coordinator);
-    let done = done_receipt(&assignment);
+    let done = done_receipt(&assignment, "m1");
     let result = WriteImageResult {
         receipt: Some(done.clone()),
         written: true,
@@ -94,7 +94,8 @@ async fn an_install_survives_a_killed_coordinator() {
     drop(coordinator);
 }
 
-fn done_receipt(assignment: &Assignment) -> DiskReceipt {
+/// Of an image that was written to the disk of that name.
+pub(crate) fn done_receipt(assignment: &Assignment, name: &str) -> DiskReceipt {
     let receipt = Receipt {
         machine_uid: assignment.machine_uid,
         workflow_uid: assignment.workflow_uid,
@@ -105,7 +106,7 @@ fn done_receipt(assignment: &Assignment) -> DiskReceipt {
         state: ReceiptState::Done,
         written_at: jiff::Timestamp::UNIX_EPOCH,
     };
-    DiskReceipt { disk: disk("m1"), receipt }
+    DiskReceipt { disk: disk(name), receipt }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! People who ask several coordinators of one database: a watch goes on at another one, and a right that is taken away at one is
-//! gone at all; what one was asked the other knows; one that hangs is left.
+//! gone at all; what one was asked the other knows; one that hangs is left; BMCs.
 
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use landfall_api::{ErrorCode, Kind, Role, TokenRequest};
+use landfall_api::{ConsoleLine, ConsoleRequest, ErrorCode, Kind, Role, TokenRequest};
+use landfall_bmcsim::{BmcSim, PASSWORD, Quirks, USERNAME};
 use landfall_client::{Client, ClientError, Identity, Lines, Scope};
 use landfall_postgres::Server;
 use nix::sys::signal::Signal;
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 
 use super::several::{LEADS, LED, client, endpoint, pair, share, sites, start, until_asked};
 use super::site::agent::{Agent, patient_template};
-use super::site::{API, LIMIT, Site, machine};
+use super::site::{API, LIMIT, Site, document, machine};
 
 /// The names and revisions of the next changes, up to that machine's first.
 async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) -> Vec<(String, u64)> {
@@ -170,4 +171,55 @@ async fn what_one_was_asked_the_other_knows() {
     until_asked(&sites[0], &format!("{API}/machines/m1"), |answer| answer.contains(&at_b));
     at_a.act(Kind::Machine, "m1", "inspect", None).await.unwrap();
     drop(agent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bmcs_are_reached_through_every_coordinator() {
+    let (_server, sites, [a, b]) = pair();
+    let bmc = BmcSim::start_ipmi(Quirks::default()).await;
+    let secret = json!({"data": {"username": USERNAME, "password": PASSWORD}, "bmcs": ["127.0.0.0/8"]});
+    sites[1].api("POST", "/apply", &document("Secret", "bmc", secret));
+    let mut described = machine("m1", "52:54:00:00:00:01");
+    described["spec"]["bmc"] = json!({"address": bmc.address(), "credentials": "bmc"});
+    sites[1].api("POST", "/apply", &described);
+    let at_b = client(&sites[1..]).await;
+    // The first one leads: the second one passes it on.
+    for (action, is_on) in [("on", true), ("off", false)] {
+        switches(&at_b, action).await;
+        bmc.until(action, |seen| seen.computer.is_on == is_on).await;
+    }
+    let mut console = at_b.open_console("m1", &ConsoleRequest::default()).await.unwrap();
+    let ConsoleLine::Opened(id) = next(&mut console).await else { panic!("the first line is the id") };
+    bmc.writes(b"login: ");
+    assert!(matches!(next(&mut console).await, ConsoleLine::Output(characters) if characters.0 == b"login: "));
+    let input = json!({"console": id, "number": 1, "characters": "cm9vdA0="});
+    at_b.type_at_console("m1", &serde_json::from_value(input).unwrap()).await.unwrap();
+    bmc.until("what was typed", |seen| seen.serial.typed == b"root\r").await;
+
+    // Without the first one, the second one does all of it itself.
+    a.kill();
+    while !matches!(timeout(LIMIT, console.next()).await.unwrap(), None | Some(Err(_))) {}
+    b.until(LEADS, 1);
+    switches(&at_b, "on").await;
+    bmc.until("on", |seen| seen.computer.is_on).await;
+    let again = ConsoleRequest { take_over: true, ..ConsoleRequest::default() };
+    let mut console = at_b.open_console("m1", &again).await.unwrap();
+    assert!(matches!(next(&mut console).await, ConsoleLine::Opened(_)));
+    bmc.writes(b"ready");
+    while !matches!(next(&mut console).await, ConsoleLine::Output(characters) if characters.0 == b"ready") {}
+}
+
+/// Asks for that until it is done: what keeps a BMC begins a moment after its machine was described, or its coordinator leads.
+async fn switches(client: &Client, action: &str) {
+    let begun = Instant::now();
+    while let Err(refused) = client.act(Kind::Machine, "m1", "power", Some(&json!({"action": action}))).await {
+        let is_early =
+            matches!(&refused, ClientError::Problem(problem) if problem.message.contains("ask again in a moment"));
+        assert!(is_early && begun.elapsed() < LIMIT, "{refused}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn next(console: &mut Lines<ConsoleLine>) -> ConsoleLine {
+    timeout(LIMIT, console.next()).await.unwrap().unwrap().unwrap()
 }
