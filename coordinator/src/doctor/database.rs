@@ -50,7 +50,7 @@ fn of_server(remarks: &Remarks, options: &PostgresOptions) -> [Finding; 4] {
         Some(why) => Finding::warn("role", why, "do so before the next version, which may have to change them"),
     };
     let replicas = match (unawaited_replicas, remarks.replicas(options)) {
-        (0, _) => Finding::ok("replicas", "no server copies the database without a commit that waits for it"),
+        (0, _) => Finding::ok("replicas", "no server copies the database, or synchronous_standby_names is set"),
         (_, Ok(())) => {
             let message =
                 format!("{unawaited_replicas} servers copy the database, and no commit waits for any of them");

@@ -217,7 +217,8 @@ pub async fn to_sqlite(data_dir: &Path, options: PostgresOptions) -> Result<Migr
         return Err(MigrateError::Exists { path: to });
     }
     let _held = hold(data_dir)?;
-    let mut alone = Alone::open(options, false).await?;
+    // Whatever its server loses, the store leaves it.
+    let mut alone = Alone::open(options.in_use(), false).await?;
     let file = |doing, path: &Path| {
         let path = path.to_owned();
         move |source| MigrateError::File { doing, path, source }

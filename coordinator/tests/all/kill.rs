@@ -32,6 +32,11 @@ impl Dice {
         // Zero throws nothing but zeros.
         assert_ne!(seed, 0, "LANDFALL_KILL_SEED must be above 0");
         println!("seed {seed}");
+        Self::of(seed)
+    }
+
+    /// `seed`: above 0.
+    pub(super) fn of(seed: u64) -> Self {
         Self(seed)
     }
 

@@ -213,8 +213,8 @@ async fn bmcs_are_reached_through_every_coordinator() {
 async fn switches(client: &Client, action: &str) {
     let begun = Instant::now();
     while let Err(refused) = client.act(Kind::Machine, "m1", "power", Some(&json!({"action": action}))).await {
-        let is_early =
-            matches!(&refused, ClientError::Problem(problem) if problem.message.contains("ask again in a moment"));
+        let is_early = matches!(&refused, ClientError::Problem(problem)
+            if problem.code == ErrorCode::StoreUnavailable || problem.message.contains("ask again in a moment"));
         assert!(is_early && begun.elapsed() < LIMIT, "{refused}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -377,7 +377,15 @@ impl World {
 async fn agents_go_on_through_every_fault_of_coordinators_and_database() {
     // Already installed by another test is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
+    // The full set goes on from seed to seed.
+    let rounds = std::env::var("LANDFALL_TAKEOVER_ROUNDS").map_or(1, |text| text.parse().unwrap());
     let mut dice = Dice::seeded();
+    for _ in 0..rounds {
+        live_through_all(Dice::of(dice.throw())).await;
+    }
+}
+
+async fn live_through_all(mut dice: Dice) {
     let mut faults = FAULTS;
     for n in (1..faults.len()).rev() {
         let other = dice.throw() % (n as u64 + 1);

@@ -139,10 +139,12 @@ where
         SimpleQueryMessage::Row(row) => row.get(0).is_some_and(|value| !value.is_empty()),
         _ => false,
     };
-    match client.simple_query(SETTINGS).await?.iter().any(is_taken) {
-        true => Err(PostgresError::Pooled { why: "another connection has the session".to_owned() }),
-        false => Ok((client, driver)),
+    if client.simple_query(SETTINGS).await?.iter().any(is_taken) {
+        // The pooler gives the session to other programs too.
+        client.batch_execute("RESET ALL").await?;
+        return Err(PostgresError::Pooled { why: "another connection has the session".to_owned() });
     }
+    Ok((client, driver))
 }
 
 /// One way to a server: `config` with a single host, and its address in place of its name.

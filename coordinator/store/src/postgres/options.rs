@@ -99,7 +99,8 @@ impl PostgresOptions {
         Self { accepts: risks.to_vec(), ..self }
     }
 
-    /// Opens a store that was in use already, whatever only a start refuses: its coordinator begins anew, or a person has put it back.
+    /// Opens a store that was in use already, whatever only a start refuses: its coordinator begins anew, or a person has put it back or
+    /// moves it away.
     #[must_use]
     pub fn in_use(mut self) -> Self {
         self.accepts.extend([Risk::Replicas, Risk::Clock]);
