@@ -163,6 +163,11 @@ async fn what_one_was_asked_the_other_knows() {
         let list = sites[0].api("POST", "/machines/m0/render", &json!({"template": "os"}));
         assert_eq!(list["actions"][0]["retry"]["maxAttempts"], attempts, "{list}");
     }
+    // A person may change a document at one after the other.
+    for n in 0..20 {
+        template["spec"]["actions"][0]["retry"]["maxAttempts"] = (n + 20).into();
+        assert_eq!(sites[n % 2].api("POST", "/apply", &template)["outcome"], "configured");
+    }
     // The agent is with the second one, and is asked to look at its machine through the first one.
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
     let agent = Agent::start(&sites[1], &sites[1].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
