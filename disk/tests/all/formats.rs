@@ -9,9 +9,9 @@ use landfall_disk::judge::Findings;
 use landfall_disk::{Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, image_at, write_image};
 use uuid::Uuid;
 
-const DISK: u64 = 64 * MIB;
+const DISK: u64 = 24 * MIB;
 /// The image's one partition, sectors.
-const PART: (u64, u64) = (2048, 98_303);
+const PART: (u64, u64) = (2048, 36_863);
 
 /// Runs a tool; its standard output, or a panic with what it complained of.
 fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
@@ -23,11 +23,11 @@ fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
 /// An image with an ext4 file system of real files: this crate's sources and this very test's program.
 fn image(dir: &Path) -> PathBuf {
     let (first, last) = PART;
-    let mut bytes = gpt_image(50 * MIB, 512, &[PART], 3);
+    let mut bytes = gpt_image(19 * MIB, 512, &[PART], 3);
     let (tree, fs_image) = (dir.join("tree"), dir.join("fs"));
     fs::create_dir(&tree).unwrap();
     let program = fs::read(std::env::current_exe().unwrap()).unwrap();
-    fs::write(tree.join("program"), &program[..program.len().min(30 * MIB as usize)]).unwrap();
+    fs::write(tree.join("program"), &program[..program.len().min(10 * MIB as usize)]).unwrap();
     run("cp", &["-r", "src", tree.to_str().unwrap()]);
     let size = format!("{}k", (last + 1 - first) / 2);
     run("mke2fs", &["-q", "-t", "ext4", "-d", tree.to_str().unwrap(), fs_image.to_str().unwrap(), &size]);
@@ -77,8 +77,8 @@ fn files_from_reference_tools_are_written_as_those_read_them() {
         ("gzip -9", Format::Gzip, run("gzip", &["-9", "-c", raw])),
         ("two gzip members", Format::Gzip, {
             let (first, second) = (dir.path().join("first"), dir.path().join("second"));
-            fs::write(&first, &image[..20_000_001]).unwrap();
-            fs::write(&second, &image[20_000_001..]).unwrap();
+            fs::write(&first, &image[..7_000_001]).unwrap();
+            fs::write(&second, &image[7_000_001..]).unwrap();
             run("gzip", &["-c", first.to_str().unwrap(), second.to_str().unwrap()])
         }),
         ("xz, one block", Format::Xz, run("xz", &["-0", "-c", raw])),

@@ -321,7 +321,8 @@ async fn full_mode(config: &Config, own: Ipv4Addr, file: LeaseFile) -> Result<Mo
     let kept = file.load().await.map_err(|source| DhcpError::Leases { file: file.to_string(), source })?;
     let clock = Clock::start();
     let filled = |(range, network): (AddressRange, Network)| {
-        let never: Vec<Ipv4Addr> = network.ends().into_iter().chain([own]).collect();
+        let coordinators = config.other_addresses().chain([own]);
+        let never: Vec<Ipv4Addr> = network.ends().into_iter().chain(coordinators).collect();
         let taken = network.router.into_iter().chain(network.dns.iter().copied()).chain(never.iter().copied());
         let pool = Pool::new(range, taken.collect());
         let pool = pool.map_err(|e| invalid("dhcp.range", e.to_string(), "make it narrower"))?;
