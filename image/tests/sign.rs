@@ -36,15 +36,21 @@ fn sbverify_proves_a_signed_uki_and_no_altered_one() {
     let signer = |key: &str, certificate: &str| SigningKey::new(&read(key), &read(certificate));
     let stub = fs::read(STUB).unwrap();
     // A length that is no multiple of eight.
-    let program = uki::build(&uki::Parts {
-        stub: &stub,
-        // Any program: it is not started here.
-        kernel: &stub,
-        initramfs: &[9; 3],
-        command_line: "quiet",
-        os_release: "ID=landfall\n",
-    });
-    let program = [program.unwrap(), vec![1; 5]].concat();
+    let build = || {
+        uki::build(&uki::Parts {
+            stub: &stub,
+            // Any program: it is not started here.
+            kernel: &stub,
+            initramfs: &[9; 3],
+            command_line: "quiet",
+            os_release: "ID=landfall\n",
+        })
+        .unwrap()
+    };
+    assert_eq!(build(), build(), "same input, same bytes");
+    let has = |words: &[u8]| build().windows(words.len()).any(|at| at == words);
+    assert!(has(b".sbat\0") && has(b"sbat,1,"), "the stub's section for revocation by generation");
+    let program = [build(), vec![1; 5]].concat();
     let signed = sign(&program, &signer("one.key", "one.pem").unwrap()).unwrap();
     assert_eq!(signed, sign(&program, &signer("one.key", "one.pem").unwrap()).unwrap(), "same input, same bytes");
     let verifies = |program: &[u8], certificate: &str| {

@@ -97,9 +97,12 @@ pub(crate) fn refuse_second(step: &Step<'_>, hello: &Hello) -> Result<(), Refusa
 
 /// The coordinator that had the machine's session is gone, or was this one in an earlier process: this one goes on with it. What was
 /// promised at last ends one lease after this.
-pub(crate) fn take_over(step: &mut Step<'_>) {
+pub(crate) fn take_over(step: &mut Step<'_>, gone: &str) {
     let Some(own) = step.state.coordinator.clone() else { return };
-    let gone = other(&step.state.machine, Some(&own)).unwrap_or(&own).to_owned();
+    // The agent may have come to a third one since.
+    if other(&step.state.machine, Some(&own)).unwrap_or(&own) != gone {
+        return;
+    }
     let was_connected = is_connected(&step.state.machine);
     let Some(status) = step.state.machine.status.as_mut() else { return };
     // Should it come back, its session is an older one.

@@ -47,8 +47,8 @@ pub enum Input {
         /// In their order, with their positions in the log; 0 where the log could not take one.
         events: Vec<(u64, EventRecord)>,
     },
-    /// The coordinator that has the machine's session is gone, or was this one before it was started again: it takes its place.
-    TakeOver,
+    /// This coordinator, which has the machine's session, is gone, or was this one before it was started again: it takes its place.
+    TakeOver(String),
     /// At the start: what the log holds of the newest workflow beyond its status.
     Replayed(Vec<(u64, EventRecord)>),
     /// The stream of a session ended.

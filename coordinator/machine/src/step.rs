@@ -111,8 +111,8 @@ fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
             }
             Ok(())
         }
-        Input::TakeOver => {
-            elsewhere::take_over(step);
+        Input::TakeOver(from) => {
+            elsewhere::take_over(step, &from);
             Ok(())
         }
         Input::Started => {

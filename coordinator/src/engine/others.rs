@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
-use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow};
 use landfall_machine::{Input, elsewhere, has_begun, is_open};
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
 use tokio::sync::Notify;
@@ -160,12 +160,20 @@ impl Others {
         let Some(own) = self.fleet.own() else { return Ok(()) };
         let is_gone =
             |machine: &Shared<Machine>| elsewhere::other(machine, Some(&own)).is_some_and(|holder| !is_there(holder));
+        // Also what one of them stored at the end.
+        let newest = self.fleet.store().documents().newest().await?;
+        if !self.fleet.beside().hear_of(newest).await {
+            return Err(Problem::new(
+                ErrorCode::StoreUnavailable,
+                "this coordinator has not yet taken in what the others stored",
+            ));
+        }
         let machines = self.fleet.store().machines().await?;
         self.owed().extend(machines.iter().filter(|machine| is_gone(machine)).map(|gone| gone.metadata.name.clone()));
         let owed = self.owed().clone();
         let taken = futures::stream::iter(owed)
             .map(|machine| async move {
-                self.take_over_one(&machine).await?;
+                self.take_over_one(&machine, is_there).await?;
                 self.owed().remove(&machine);
                 Ok(())
             })
@@ -175,11 +183,16 @@ impl Others {
         taken.into_iter().collect()
     }
 
-    async fn take_over_one(&self, name: &str) -> Result<(), Problem> {
+    async fn take_over_one(&self, name: &str, is_there: &(impl Fn(&str) -> bool + Sync)) -> Result<(), Problem> {
         let Some(machine) = self.fleet.store().machine(name).await? else { return Ok(()) };
-        if elsewhere::other(&machine, self.fleet.own().as_deref()).is_some() {
-            self.steps.hand_in(name, Input::TakeOver).await?;
-            tracing::warn!(machine = name, "taken over from a coordinator that is gone");
+        let gone = match elsewhere::other(&machine, self.fleet.own().as_deref()) {
+            // Its agent has come to another one meanwhile, which goes on with it.
+            Some(holder) if is_there(holder) => return Ok(()),
+            holder => holder.map(str::to_owned),
+        };
+        if let Some(gone) = gone {
+            tracing::warn!(machine = name, gone, "taken over from a coordinator that is gone");
+            self.steps.hand_in(name, Input::TakeOver(gone)).await?;
         }
         // What the log has and the status has not: that one died between the two.
         let run = self.fleet.current_workflow(&machine).await?;

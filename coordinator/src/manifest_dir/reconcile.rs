@@ -127,6 +127,10 @@ impl Reconciler {
             });
             return Ok((digest, note));
         }
+        if !self.engine.fleet().leads() {
+            let message = "this coordinator does not lead any more, and leaves its directory to the one that does";
+            return Err(located(Problem::new(ErrorCode::StoreUnavailable, message)));
+        }
         let who = by(file);
         let (_, outcome) =
             actor::acting(&who, self.engine.documents().apply_file(document, &who)).await.map_err(located)?;
@@ -191,6 +195,9 @@ impl Reconciler {
         }
         let mut problems = Vec::new();
         for (owner, document) in gone {
+            if !self.engine.fleet().leads() {
+                break;
+            }
             let (kind, reference) = (document.kind(), document.reference());
             let name = document.metadata().name.clone();
             match actor::acting(&by(&owner), self.engine.documents().delete_idle(kind, &name, &by(&owner))).await {

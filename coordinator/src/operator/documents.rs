@@ -105,6 +105,9 @@ pub(super) async fn apply(
     let mut document = Document::from_value(tree)?;
     operator.at_least(role_for(document.kind()), &format!("applying {}", document.kind().plural()))?;
     document.validate()?;
+    // Another coordinator may have answered with that version, which this one is about to hear of.
+    let version = if_match.version().unwrap_or(document.metadata().resource_version);
+    coordinator.engine.fleet().beside().hear_of(version).await;
     if if_match != IfMatch::Absent {
         let stored = coordinator.store.documents().get(document.kind(), &document.metadata().name).await?;
         if_match.check(stored.as_ref())?;

@@ -52,7 +52,7 @@ pub(super) async fn check(State(engine): State<Engine>, mut request: Request, ne
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or(Peer::Anonymous);
     let name = request.uri().path().strip_prefix(SERVICE).unwrap_or_default();
     let call = CALLS.iter().find(|call| call.name == name);
-    match judge(&engine, call, &peer) {
+    match judge(&engine, call, &peer).await {
         Ok(admitted) => {
             request.extensions_mut().extend(
                 admitted
@@ -73,13 +73,15 @@ pub(super) async fn check(State(engine): State<Engine>, mut request: Request, ne
     }
 }
 
-fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option<MachineCert>, Problem> {
+async fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option<MachineCert>, Problem> {
     let Some(call) = call else {
         return Err(Problem::new(ErrorCode::VersionSkew, "this coordinator does not know this call")
             .hint("build the boot image and the coordinator from one release"));
     };
     match (peer, call.access) {
-        (Peer::Machine(machine), _) => engine.certificates().check_certificate(machine).map(|()| Some(machine.clone())),
+        (Peer::Machine(machine), _) => {
+            engine.certificates().check_for_call(machine).await.map(|()| Some(machine.clone()))
+        }
         (Peer::Anonymous, CallAccess::Proof) => Ok(None),
         (Peer::Anonymous, CallAccess::Machine) => {
             Err(Problem::new(ErrorCode::Unauthenticated, "this call needs a machine's certificate").hint("enrol first"))

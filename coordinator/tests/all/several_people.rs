@@ -166,7 +166,10 @@ async fn what_one_was_asked_the_other_knows() {
     // A person may change a document at one after the other.
     for n in 0..20 {
         template["spec"]["actions"][0]["retry"]["maxAttempts"] = (n + 20).into();
-        assert_eq!(sites[n % 2].api("POST", "/apply", &template)["outcome"], "configured");
+        let answer = sites[n % 2].api("POST", "/apply", &template);
+        assert_eq!(answer["outcome"], "configured");
+        // Also by the version that the other one has answered.
+        template["metadata"]["resourceVersion"] = answer["object"]["metadata"]["resourceVersion"].clone();
     }
     // The agent is with the second one, and is asked to look at its machine through the first one.
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));

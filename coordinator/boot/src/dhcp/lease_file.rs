@@ -12,10 +12,13 @@ use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::leases::{Lease, MAX_RANGE};
 use crate::policy::SharedFile;
+
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A larger file was not written by this module.
 const MAX_BYTES: u64 = MAX_RANGE as u64 * 256;
@@ -114,14 +117,30 @@ impl Saver {
         let (done, saved) = watch::channel(0);
         tokio::spawn(async move {
             while waiting.changed().await.is_ok() {
-                let (number, leases) = waiting.borrow_and_update().clone();
-                if let Err(error) = file.save(leases).await {
-                    tracing::error!(service = "dhcp", %file, %error, "cannot store the leases");
+                loop {
+                    let (number, leases) = waiting.borrow_and_update().clone();
+                    let stored = file.save(leases).await;
+                    // Tried, at least: a client that waits for it is answered.
+                    done.send_replace(number);
+                    let Err(error) = stored else { break };
+                    tracing::error!(service = "dhcp", %file, %error, "cannot store the leases; it is tried again");
+                    if waiting.has_changed().is_err() {
+                        break;
+                    }
+                    sleep(AGAIN).await;
                 }
-                done.send_replace(number);
             }
         });
         Self { newest, saved }
+    }
+
+    /// Waits until what was to be saved is, no longer than `limit`.
+    pub async fn finish(&self, limit: Duration) {
+        let number = self.newest.borrow().0;
+        let mut saved = self.saved.clone();
+        if timeout(limit, saved.wait_for(|saved| *saved >= number)).await.is_err() {
+            tracing::warn!(service = "dhcp", "storing the leases takes long; the server ends meanwhile");
+        }
     }
 
     /// Saves them; waits for that, no longer than `limit`.
@@ -191,27 +210,56 @@ mod tests {
         }
     }
 
+    fn lease(last: u8) -> BTreeMap<Ipv4Addr, Lease> {
+        let (mac, state) = ("52:54:00:00:00:01".parse().unwrap(), LeaseState::Bound);
+        BTreeMap::from([(
+            Ipv4Addr::new(10, 0, 0, last),
+            Lease { mac, state, until: 7, unknown: false, reserved: false },
+        )])
+    }
+
     #[tokio::test(start_paused = true)]
     async fn slow_saves_follow_one_another_and_the_newest_counts() {
         let slow = Arc::new(Slow::default());
         let file = LeaseFile::Shared(slow.clone());
         let saver = Saver::start(file.clone());
-        let lease = Lease {
-            mac: "52:54:00:00:00:01".parse().unwrap(),
-            state: LeaseState::Bound,
-            until: 7,
-            unknown: false,
-            reserved: false,
-        };
-        let leases = |last: u8| BTreeMap::from([(Ipv4Addr::new(10, 0, 0, last), lease)]);
         let begun = tokio::time::Instant::now();
         for last in 1..=5 {
-            saver.save(leases(last), Duration::from_millis(500)).await;
+            saver.save(lease(last), Duration::from_millis(500)).await;
         }
         assert!(begun.elapsed() < Duration::from_secs(3), "no client waits for a slow disk");
         drop(saver);
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(file.load().await.unwrap(), leases(5));
+        assert_eq!(file.load().await.unwrap(), lease(5));
+    }
+
+    /// Refuses the first writes.
+    #[derive(Default)]
+    struct Away(Memory, std::sync::atomic::AtomicUsize);
+
+    #[async_trait]
+    impl SharedFile for Away {
+        async fn read(&self) -> io::Result<Option<Vec<u8>>> {
+            self.0.read().await
+        }
+
+        async fn write(&self, bytes: &[u8]) -> io::Result<()> {
+            match self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0..3 => Err(io::Error::other("it is away")),
+                _ => self.0.write(bytes).await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_that_could_not_be_stored_are_stored_later() {
+        let file = LeaseFile::Shared(Arc::new(Away::default()));
+        let saver = Saver::start(file.clone());
+        let begun = tokio::time::Instant::now();
+        saver.save(lease(1), Duration::from_secs(60)).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "no client waits for it");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(file.load().await.unwrap(), lease(1));
     }
 
     #[tokio::test]

@@ -158,6 +158,15 @@ impl DhcpService {
     /// # Errors
     /// [`DhcpError::Receive`] when a socket fails for good, such as when the interface went away.
     pub async fn run(self, cancel: CancellationToken) -> Result<(), DhcpError> {
+        let outcome = self.serve(&cancel).await;
+        // The next one that serves begins with them.
+        if let Mode::Full { saver, .. } = &self.mode {
+            saver.finish(SAVE_LIMIT).await;
+        }
+        outcome
+    }
+
+    async fn serve(&self, cancel: &CancellationToken) -> Result<(), DhcpError> {
         let (mut main, mut pxe) = ([0; MAX_PACKET], [0; MAX_PACKET]);
         loop {
             let received = tokio::select! {

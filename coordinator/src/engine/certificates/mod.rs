@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason, Shared, message::EnrollRequest};
 
-use landfall_edge::gate::{Limiters, Rate};
+use landfall_edge::gate::{Limiter, Limiters, Rate};
 use uuid::Uuid;
 
 use super::{alarms::Alarms, fleet::Fleet, identities::Identities};
@@ -21,6 +21,8 @@ const MAX_LISTED: usize = 8;
 /// Certificates of one machine: twenty at once, for restarts, and one each half minute. An agent asks a few times a day; each
 /// asks for a signature, a write and an entry of the audit log.
 const RATE: Rate = Rate::of(Duration::from_secs(30), Duration::from_secs(600));
+/// Before a certificate is refused, what others have stored is taken in; so often at most.
+static LOOKS: Limiter = Limiter::a_second(20);
 /// Machines counted apart.
 const MAX_MACHINES: usize = 65_536;
 
@@ -47,7 +49,8 @@ impl Certificates {
     /// revoked. Reads no store: it is asked for every call, and for every message of a stream.
     ///
     /// # Errors
-    /// [`Problem`] with code `Unauthenticated` or `Revoked`.
+    /// [`Problem`] with code `Unauthenticated` or `Revoked`; `StoreUnavailable` where another coordinator may have given it since, and this
+    /// one would not know.
     pub fn check_certificate(&self, certificate: &MachineCert) -> Result<(), Problem> {
         if certificate.not_after <= self.fleet.now() {
             let message =
@@ -56,7 +59,11 @@ impl Certificates {
                 .hint("the agent enrols again by itself; if that fails, restart the machine"));
         }
         let index = self.fleet.index();
-        if !index.has_machine(certificate.uid) {
+        let is_known = index.has_machine(certificate.uid);
+        if !is_known || index.is_revoked(certificate.uid, &certificate.serial_hex) {
+            self.fleet.is_sure()?;
+        }
+        if !is_known {
             let message = format!("no machine document has the uid {} that this certificate names", certificate.uid);
             return Err(Problem::new(ErrorCode::Unauthenticated, message)
                 .hint("apply the machine again, then restart it so that it enrols again"));
@@ -67,6 +74,23 @@ impl Certificates {
                 .hint("restart the machine: it can enrol again with a new boot token or an approval"));
         }
         Ok(())
+    }
+
+    /// The same of a call, before which this coordinator takes in what others have stored, where it would refuse it.
+    ///
+    /// # Errors
+    /// As [`Self::check_certificate`].
+    pub async fn check_for_call(&self, certificate: &MachineCert) -> Result<(), Problem> {
+        let refused = match self.check_certificate(certificate) {
+            Err(problem) if self.fleet.own().is_some() => problem,
+            judged => return judged,
+        };
+        if LOOKS.step().is_none() {
+            return Err(refused);
+        }
+        let newest = self.fleet.store().documents().newest().await?;
+        self.fleet.beside().hear_of(newest).await;
+        self.check_certificate(certificate)
     }
 
     /// Issues a certificate, and lists it before it is sent. Under the machine's lock.

@@ -92,12 +92,13 @@ impl Beside {
     }
 
     /// Waits, 2 s at most, until the index has what was stored up to this revision: another coordinator has answered a caller with it.
-    pub async fn hear_of(&self, revision: u64) {
-        if self.own.is_some() {
-            let mut followed = self.followed.subscribe();
-            // In time or not, the caller goes by what is there then.
-            drop(timeout(HEARD_WITHIN, followed.wait_for(|followed| *followed >= revision)).await);
+    /// Answers whether it has.
+    pub async fn hear_of(&self, revision: u64) -> bool {
+        if self.own.is_none() {
+            return true;
         }
+        let mut followed = self.followed.subscribe();
+        timeout(HEARD_WITHIN, followed.wait_for(|followed| *followed >= revision)).await.is_ok()
     }
 
     /// Waits until no other coordinator does the same, and the index has what they stored; they wait until the answer is dropped. Those

@@ -1,6 +1,9 @@
 //! Two coordinators with one database: each has the agents that came to it, and either may be asked.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
+use landfall_machine::Input;
 use landfall_store::{MemoryStore, SecretStore, StoreError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -256,6 +259,13 @@ async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
     let (name, uid, agent) = pair.b.under_way().await;
     pair.a.engine.others().take_over(&|_: &str| true).await.unwrap();
     assert_eq!(pair.holder().await.as_deref(), Some(B), "it is there");
+    // Its agent comes to a coordinator that is there, while the machines of one that is gone are taken over.
+    let looks = AtomicI64::new(0);
+    let comes = |url: &str| url == A || looks.fetch_add(1, Ordering::Relaxed) > 0;
+    pair.a.engine.others().take_over(&comes).await.unwrap();
+    let of_a_third = Input::TakeOver("https://10.77.0.3:7443".to_owned());
+    pair.a.engine.upkeep().steps().hand_in("m1", of_a_third).await.unwrap();
+    assert_eq!(pair.holder().await.as_deref(), Some(B), "it is with another one now");
     // It died after it had stored this, and before it had applied it.
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     let finished = record(uid, (0, 1), 2, EventBody::Finished { result: written(done.clone()) });

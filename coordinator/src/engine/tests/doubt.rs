@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::faulty::faulty_world;
 use super::fleet::{Computer, Session};
 use super::*;
+use crate::tls::MachineCert;
 
 /// For so long a coordinator may go on; one moment more and it may not.
 const SURE: Duration = Duration::from_millis(3999);
@@ -41,6 +42,30 @@ async fn nothing_is_assigned_in_doubt() {
     assert_eq!(refused.problem.code, ErrorCode::StoreUnavailable, "{}", refused.problem);
     faulty.leave_unconfirmed(SURE);
     assert!(computer.netboot(&world).await.unwrap().assigned().is_some());
+}
+
+#[tokio::test]
+async fn no_certificate_is_refused_for_good_in_doubt() {
+    let (faulty, world) = faulty_world().await;
+    let computer = Computer::described(&world, 1).await;
+    let machine = computer.machine(&world).await;
+    let described = machine.metadata.uid.unwrap();
+    world.engine.certificates().revoke_machine(&machine.metadata.name).await.unwrap();
+    let certificate = |uid| MachineCert {
+        name: "m1".to_owned(),
+        uid,
+        serial_hex: "0a".to_owned(),
+        key_fingerprint: String::new(),
+        not_after: Timestamp::MAX,
+    };
+    for (uid, known) in [(described, ErrorCode::Revoked), (Uuid::from_u128(9), ErrorCode::Unauthenticated)] {
+        // Another coordinator may have given it since this one has heard of the others.
+        for (unconfirmed, expected) in [(SURE, known), (UNSURE, ErrorCode::StoreUnavailable)] {
+            faulty.leave_unconfirmed(unconfirmed);
+            let refused = world.engine.certificates().check_certificate(&certificate(uid)).unwrap_err();
+            assert_eq!(refused.code, expected, "{unconfirmed:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

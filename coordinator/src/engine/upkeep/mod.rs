@@ -132,8 +132,10 @@ impl Upkeep {
         let is_left =
             |machine: &&Shared<Machine>| self.fleet.beside().has_session(machine) && elsewhere::is_connected(machine);
         let connected = machines.iter().filter(is_left);
+        let own = self.fleet.own().unwrap_or_default();
+        let take_over = || Input::TakeOver(own.to_string());
         let connected: Vec<_> =
-            connected.map(|machine| self.steps.hand_in(&machine.metadata.name, Input::TakeOver)).collect();
+            connected.map(|machine| self.steps.hand_in(&machine.metadata.name, take_over())).collect();
         futures::stream::iter(connected).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         self.tell_of_the_start(machines, &workflows).await?;
         // Only now: after a crash in between the same state must be found again.
