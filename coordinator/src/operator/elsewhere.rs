@@ -4,10 +4,11 @@
 //! This one has judged who calls. It asks in the caller's name, with a certificate that it makes for that; the other one takes it, and
 //! leaves the audit log to this one.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use axum::http::{Method, StatusCode};
@@ -24,11 +25,14 @@ use tokio::time::timeout;
 
 use super::caller::Operator;
 use super::problem::Refusal;
+use super::watch::BOOKMARK_EVERY;
 use crate::state::Coordinator;
 use crate::tls::Peer;
 
 /// The other coordinator answers a connection within this, or is gone.
 const CONNECT: Duration = Duration::from_secs(5);
+/// An answer that goes on has an empty line now and then: one that is silent for longer is of a coordinator that hangs.
+const SILENT: Duration = Duration::from_secs(2 * BOOKMARK_EVERY.as_secs());
 /// A part of a list that another coordinator has is there within this, or left out.
 const PART: Duration = Duration::from_secs(2);
 /// An answer that says why a request was refused is no longer.
@@ -223,10 +227,16 @@ async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Re
         return Err(refused(at, status, answer).await);
     }
     let kind = answer.headers().get(CONTENT_TYPE).cloned();
-    let mut response = Response::new(Body::from_stream(answer.bytes_stream().map_err(reqwest::Error::without_url)));
+    let mut response = Response::new(Body::from_stream(futures::stream::try_unfold(answer, next_of)));
     *response.status_mut() = status;
     kind.into_iter().for_each(|kind| drop(response.headers_mut().insert(CONTENT_TYPE, kind)));
     Ok(response)
+}
+
+/// The next bytes of its answer.
+async fn next_of(mut answer: reqwest::Response) -> io::Result<Option<(Bytes, reqwest::Response)>> {
+    let chunk = timeout(SILENT, answer.chunk()).await?.map_err(|error| io::Error::other(error.without_url()))?;
+    Ok(chunk.map(|bytes| (bytes, answer)))
 }
 
 /// Why the other one refused it, in its own words.

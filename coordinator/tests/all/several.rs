@@ -267,6 +267,26 @@ async fn followed_logs_end_where_the_agent_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn logs_followed_at_one_that_hangs_end() {
+    let (_server, sites, [_a, b]) = pair();
+    sites[1].api("POST", "/apply", &patient_template(&sites[1]));
+    let agent = Agent::start(&sites[1], &sites[1].data().join("api.sock"), "m1", "52:54:00:00:00:01").await;
+    let at_second = format!("\"coordinator\":\"{}\"", sites[1].url());
+    until_asked(&sites[0], &format!("{API}/machines/m1"), |answer| answer.contains(&at_second));
+    // The first one passes it on.
+    let (socket, path) = (sites[0].data().join("api.sock"), format!("{API}/workflows/{}/logs", agent.name));
+    agent.say(1, "said at the second");
+    until_asked(&sites[0], &path, |answer| answer.contains("said at the second"));
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || ended.send(call(&socket, "GET", &format!("{path}?follow=true"), &Value::Null)));
+    assert!(end.recv_timeout(Duration::from_secs(2)).is_err(), "it is followed");
+    b.signal(Signal::SIGSTOP);
+    // What was there until then, cut off: a client asks again. Sooner than this test gives up to read.
+    assert!(end.recv_timeout(LIMIT / 2).unwrap().is_err());
+    b.signal(Signal::SIGCONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_limit_of_installs_holds_over_all_coordinators() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let server = Server::start(&[]);
