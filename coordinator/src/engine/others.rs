@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow};
+use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
 use landfall_machine::{Input, elsewhere, has_begun, is_open};
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
 use tokio::sync::Notify;
@@ -161,13 +161,7 @@ impl Others {
         let is_gone =
             |machine: &Shared<Machine>| elsewhere::other(machine, Some(&own)).is_some_and(|holder| !is_there(holder));
         // Also what one of them stored at the end.
-        let newest = self.fleet.store().documents().newest().await?;
-        if !self.fleet.beside().hear_of(newest).await {
-            return Err(Problem::new(
-                ErrorCode::StoreUnavailable,
-                "this coordinator has not yet taken in what the others stored",
-            ));
-        }
+        self.fleet.hear_others().await?;
         let machines = self.fleet.store().machines().await?;
         self.owed().extend(machines.iter().filter(|machine| is_gone(machine)).map(|gone| gone.metadata.name.clone()));
         let owed = self.owed().clone();

@@ -3,12 +3,12 @@
 
 use std::{net::TcpStream, process::Command};
 
-use super::site::agent::{disk, session};
+use super::site::agent::{done_receipt, session, written};
 use super::site::{Coordinator, LIMIT, Site, document, machine, request};
+use landfall_api::SecretText;
 use landfall_api::message::{
-    ActionKind, ActionRef, ActionResult, Assignment, CloudInitResult, EventBody, PhoneHomeReport, WriteImageResult,
+    ActionKind, ActionRef, ActionResult, Assignment, CloudInitResult, EventBody, PhoneHomeReport,
 };
-use landfall_api::{DiskReceipt, Receipt, ReceiptState, SecretText};
 use landfall_session::{Instruction, https_client, phone_home};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
@@ -55,16 +55,8 @@ async fn an_install_survives_a_killed_coordinator() {
     // Killed in mid-write; the agent goes on, and finishes the write while no coordinator listens.
     drop(coordinator);
     let done = done_receipt(&assignment, "m1");
-    let result = WriteImageResult {
-        receipt: Some(done.clone()),
-        written: true,
-        stored_bytes: 7,
-        raw_bytes: 7,
-        written_bytes: 7,
-        elapsed_ms: 1000,
-    };
-    handle.report(action(0), EventBody::ReceiptWritten { receipt: done }).await.unwrap();
-    handle.report(action(0), EventBody::Finished { result: ActionResult::WriteImage(result) }).await.unwrap();
+    handle.report(action(0), EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    handle.report(action(0), EventBody::Finished { result: written(done) }).await.unwrap();
 
     let coordinator = Coordinator::start(&site.config());
     handle.report(action(1), EventBody::Started).await.unwrap();
@@ -92,21 +84,6 @@ async fn an_install_survives_a_killed_coordinator() {
     assert_eq!(machine["status"]["phase"], "Provisioned", "{machine:#}");
     assert_eq!(machine["status"]["facts"]["memoryBytes"], 512 << 20);
     drop(coordinator);
-}
-
-/// Of an image that was written to the disk of that name.
-pub(crate) fn done_receipt(assignment: &Assignment, name: &str) -> DiskReceipt {
-    let receipt = Receipt {
-        machine_uid: assignment.machine_uid,
-        workflow_uid: assignment.workflow_uid,
-        workflow_name: assignment.workflow_name.clone(),
-        generation: assignment.generation,
-        action_index: 0,
-        image_digest: None,
-        state: ReceiptState::Done,
-        written_at: jiff::Timestamp::UNIX_EPOCH,
-    };
-    DiskReceipt { disk: disk(name), receipt }
 }
 
 #[test]

@@ -7,9 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use landfall_api::message::{
-    ActionKind, ActionRef, ActionResult, CloudInitResult, EventBody, PhoneHomeReport, WriteImageResult,
-};
+use landfall_api::message::{ActionKind, ActionRef, ActionResult, CloudInitResult, EventBody, PhoneHomeReport};
 use landfall_postgres::Server;
 use landfall_session::{Instruction, SessionHandle, https_client, phone_home};
 use nix::sched::{CloneFlags, setns};
@@ -22,9 +20,8 @@ use tokio::time::timeout;
 use super::besieged::{Coordinator, LIMIT, Site, request};
 use super::cable::{ask_of, client_in, ip};
 use super::flood::fetch;
-use super::process::done_receipt;
 use super::several::{LEADS, LED};
-use super::site::agent::session;
+use super::site::agent::{done_receipt, session, written};
 
 const SWITCH: usize = 0;
 const FIRST: usize = 1;
@@ -222,16 +219,8 @@ impl Installs {
 
     async fn writes(&self, disk: &str) {
         let receipt = done_receipt(&self.run, disk);
-        let result = WriteImageResult {
-            receipt: Some(receipt.clone()),
-            written: true,
-            stored_bytes: 7,
-            raw_bytes: 7,
-            written_bytes: 7,
-            elapsed_ms: 1000,
-        };
-        self.report(0, EventBody::ReceiptWritten { receipt }).await;
-        self.report(0, EventBody::Finished { result: ActionResult::WriteImage(result) }).await;
+        self.report(0, EventBody::ReceiptWritten { receipt: receipt.clone() }).await;
+        self.report(0, EventBody::Finished { result: written(receipt) }).await;
     }
 
     /// The rest of the run, and the installed system's first report: to the first of its addresses that answers. Which one did.

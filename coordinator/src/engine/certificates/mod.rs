@@ -88,8 +88,7 @@ impl Certificates {
         if LOOKS.step().is_none() {
             return Err(refused);
         }
-        let newest = self.fleet.store().documents().newest().await?;
-        self.fleet.beside().hear_of(newest).await;
+        self.fleet.hear_others().await?;
         self.check_certificate(certificate)
     }
 

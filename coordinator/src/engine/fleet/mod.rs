@@ -87,6 +87,19 @@ impl Fleet {
             .hint("check the database; another coordinator may have taken this one's place"))
     }
 
+    /// Takes in what other coordinators have stored until now.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `StoreUnavailable`: the store does not answer, or 2 s were not enough.
+    pub(in crate::engine) async fn hear_others(&self) -> Result<(), Problem> {
+        let newest = self.store.documents().newest().await?;
+        if self.beside.hear_of(newest).await {
+            return Ok(());
+        }
+        let late = "this coordinator has not yet taken in what other coordinators stored";
+        Err(Problem::new(ErrorCode::StoreUnavailable, late).hint("ask again in some seconds"))
+    }
+
     /// Whether what one of several coordinators does alone may be done now.
     ///
     /// # Errors

@@ -285,6 +285,16 @@ async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
 }
 
 #[tokio::test]
+async fn a_certificate_from_another_coordinator_counts_at_once() {
+    let pair = pair().await;
+    pair.b.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap();
+    let certificate = certificate(pair.b.store.machine("m2").await.unwrap().unwrap().metadata.uid.unwrap());
+    let certificates = pair.a.engine.certificates();
+    assert!(certificates.check_certificate(&certificate).is_err(), "it has not heard of that machine yet");
+    certificates.check_for_call(&certificate).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_deleted_machine_goes_when_its_agent_elsewhere_has_stopped() {
     let pair = pair().await;
     let (_, _, mut agent) = pair.b.under_way().await;

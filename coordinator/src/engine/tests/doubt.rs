@@ -6,7 +6,6 @@ use tokio_util::sync::CancellationToken;
 use super::faulty::faulty_world;
 use super::fleet::{Computer, Session};
 use super::*;
-use crate::tls::MachineCert;
 
 /// For so long a coordinator may go on; one moment more and it may not.
 const SURE: Duration = Duration::from_millis(3999);
@@ -51,13 +50,6 @@ async fn no_certificate_is_refused_for_good_in_doubt() {
     let machine = computer.machine(&world).await;
     let described = machine.metadata.uid.unwrap();
     world.engine.certificates().revoke_machine(&machine.metadata.name).await.unwrap();
-    let certificate = |uid| MachineCert {
-        name: "m1".to_owned(),
-        uid,
-        serial_hex: "0a".to_owned(),
-        key_fingerprint: String::new(),
-        not_after: Timestamp::MAX,
-    };
     for (uid, known) in [(described, ErrorCode::Revoked), (Uuid::from_u128(9), ErrorCode::Unauthenticated)] {
         // Another coordinator may have given it since this one has heard of the others.
         for (unconfirmed, expected) in [(SURE, known), (UNSURE, ErrorCode::StoreUnavailable)] {

@@ -48,6 +48,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
+use crate::tls::MachineCert;
 use landfall_boot::policy::Decision;
 use world::*;
 
@@ -352,4 +353,15 @@ async fn an_event_of_another_machines_run_changes_nothing() {
     let record = record(run.metadata.uid.unwrap(), (0, 1), 1, lie);
     world.engine.sessions().agent_events(other, opened.epoch, vec![record]).await.unwrap();
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Pending);
+}
+
+/// A certificate of that machine, which has not ended.
+fn certificate(uid: Uuid) -> MachineCert {
+    MachineCert {
+        name: "m1".to_owned(),
+        uid,
+        serial_hex: "0a".to_owned(),
+        key_fingerprint: String::new(),
+        not_after: Timestamp::MAX,
+    }
 }

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use landfall_api::message::{ActionRef, EventBody, Identity, LogLevel, Proof, Vitals};
-use landfall_api::{DiskId, ErrorCode, MachineFacts, Problem, SecretText};
+use landfall_api::message::{
+    ActionRef, ActionResult, Assignment, EventBody, Identity, LogLevel, Proof, Vitals, WriteImageResult,
+};
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Receipt, ReceiptState, SecretText};
 use landfall_session::{
     AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
 };
@@ -78,6 +80,33 @@ pub(crate) async fn enrolled(script: &str, name: &str, mac: &str) -> SessionConf
         boot_id,
         enrolled_at: boot_time(),
     }
+}
+
+/// Of an image that was written to the disk of that name.
+pub(crate) fn done_receipt(assignment: &Assignment, name: &str) -> DiskReceipt {
+    let receipt = Receipt {
+        machine_uid: assignment.machine_uid,
+        workflow_uid: assignment.workflow_uid,
+        workflow_name: assignment.workflow_name.clone(),
+        generation: assignment.generation,
+        action_index: 0,
+        image_digest: None,
+        state: ReceiptState::Done,
+        written_at: jiff::Timestamp::UNIX_EPOCH,
+    };
+    DiskReceipt { disk: disk(name), receipt }
+}
+
+/// The result of that write.
+pub(crate) fn written(receipt: DiskReceipt) -> ActionResult {
+    ActionResult::WriteImage(WriteImageResult {
+        receipt: Some(receipt),
+        written: true,
+        stored_bytes: 7,
+        raw_bytes: 7,
+        written_bytes: 7,
+        elapsed_ms: 1000,
+    })
 }
 
 /// What a machine that boots gets from this site; its agent dials this site first.
