@@ -31,7 +31,7 @@ async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_goes_on_at_another_coordinator() {
-    let (_server, sites, [a, _b]) = pair();
+    let (_server, sites, [a, b]) = pair();
     let describe = |site: &Site, n: u8| {
         let described = site.api("POST", "/apply", &machine(&format!("m{n}"), &format!("52:54:00:00:00:{n:02x}")));
         described["object"]["metadata"]["resourceVersion"].as_u64().unwrap()
@@ -55,6 +55,7 @@ async fn a_watch_goes_on_at_another_coordinator() {
     let whole = changes_to(&mut at_b.watch(&machines, from).await.unwrap(), "m7").await;
     assert_eq!(seen, whole);
     // Also from a revision that the other one has not heard of yet.
+    b.until(LEADS, 1);
     let a = start(&sites[0], LED);
     for n in 8..28 {
         let revision = describe(&sites[1], n);

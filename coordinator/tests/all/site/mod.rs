@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -20,7 +20,14 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// The process; killed when dropped.
 pub(crate) struct Coordinator {
     pub(crate) child: Child,
-    said: Arc<Mutex<String>>,
+    log: Arc<(Mutex<Log>, Condvar)>,
+}
+
+/// What a process has logged so far, and whether that is all.
+#[derive(Default)]
+struct Log {
+    said: String,
+    ended: bool,
 }
 
 impl Coordinator {
@@ -37,36 +44,39 @@ impl Coordinator {
     /// Waits for a log line with this in it.
     pub(crate) fn spawn_until(command: &mut Command, expected: &str) -> Self {
         let mut child = command.env("RUST_LOG", "info").stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut first = String::new();
-        while !first.lines().last().is_some_and(|line| line.contains(expected)) {
-            assert_ne!(log.read_line(&mut first).unwrap(), 0, "it ended before it said {expected:?}:\n{first}");
-        }
-        let said = Arc::new(Mutex::new(first));
-        let tail = said.clone();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let log = Arc::<(Mutex<Log>, Condvar)>::default();
+        let tail = log.clone();
         // Read to the end: a full pipe would stop it at its next log line.
         std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                let mut tail = tail.lock().unwrap();
-                tail.push_str(&line);
-                tail.push('\n');
+            let (tail, changed) = &*tail;
+            for line in lines {
+                let said = &mut tail.lock().unwrap().said;
+                said.push_str(&line);
+                said.push('\n');
+                changed.notify_all();
             }
+            tail.lock().unwrap().ended = true;
+            changed.notify_all();
         });
-        Self { child, said }
+        let started = Self { child, log };
+        started.until(expected, 1);
+        started
     }
 
     /// What it has logged so far.
     pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+        self.log.0.lock().unwrap().said.clone()
     }
 
     /// Waits until it has logged this so many times.
     pub(crate) fn until(&self, expected: &str, times: usize) {
-        let begun = Instant::now();
-        while self.said().matches(expected).count() < times {
-            assert!(begun.elapsed() < LIMIT, "not {times} times {expected:?}:\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let (log, changed) = &*self.log;
+        let lacks = |log: &Log| log.said.matches(expected).count() < times;
+        let waited = changed.wait_timeout_while(log.lock().unwrap(), LIMIT, |log| !log.ended && lacks(log)).unwrap();
+        let (is_missing, has_ended, said) = (lacks(&waited.0), waited.0.ended, waited.0.said.clone());
+        drop(waited);
+        assert!(!is_missing, "not {times} times {expected:?}, ended: {has_ended}:\n{said}");
     }
 
     /// Gives it a signal.
