@@ -194,6 +194,8 @@ impl Engine {
     /// [`Problem`] of the store.
     pub async fn begin_to_lead(&self, unconfirmed: Unconfirmed, takes_over: bool) -> Result<(), Problem> {
         self.fleet.beside().set_lead(Some(unconfirmed));
+        // What the one before has done at the end counts.
+        self.fleet.hear_others().await?;
         let store = self.fleet.store();
         let (machines, workflows) = (store.machines().await?, store.workflows().await?);
         self.pools.claim_all(&machines);

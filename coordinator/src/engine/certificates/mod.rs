@@ -92,7 +92,7 @@ impl Certificates {
         self.check_certificate(certificate)
     }
 
-    /// Issues a certificate, and lists it before it is sent. Under the machine's lock.
+    /// Issues a certificate for a machine as it was judged, and lists it before it is sent. Under the machine's lock.
     pub(in crate::engine) async fn give_certificate(
         &self, machine: &Machine, csr_der: &[u8],
     ) -> Result<Enrolled, Problem> {
@@ -110,12 +110,14 @@ impl Certificates {
         let listed = CertificateStatus { serial: issued.serial_hex.clone(), expires: issued.not_after };
         let machine = self
             .fleet
-            .mutate_machine(name, |machine| {
-                let enrolment = &mut machine.status.get_or_insert_default().enrolment;
+            .mutate_machine_if(name, |found| {
+                is_as_judged(found, machine)?;
+                let enrolment = &mut found.status.get_or_insert_default().enrolment;
                 enrolment.certificates.retain(|known| known.expires > now);
                 let excess = (enrolment.certificates.len() + 1).saturating_sub(MAX_LISTED);
                 enrolment.certificates.drain(..excess);
                 enrolment.certificates.push(listed.clone());
+                Ok(())
             })
             .await?;
         self.fleet.index().put_certificates(&machine);
@@ -189,4 +191,21 @@ impl Certificates {
     pub fn revocations(&self) -> tokio::sync::watch::Receiver<u64> {
         self.revoked.subscribe()
     }
+}
+
+/// Whether what a right is given by is as it was judged: another coordinator may have taken it away since.
+///
+/// # Errors
+/// [`Problem`] with code `StoreUnavailable`: the caller asks again, and is judged by the newest document.
+pub(in crate::engine) fn is_as_judged(found: &Machine, judged: &Machine) -> Result<(), Problem> {
+    let rights = |machine: &Machine| {
+        let enrolment = machine.status.as_ref().map(|status| &status.enrolment);
+        let given = enrolment.map(|enrolment| (enrolment.revocations, enrolment.approved.clone()));
+        (machine.metadata.uid, given.unwrap_or_default())
+    };
+    if rights(found) == rights(judged) {
+        return Ok(());
+    }
+    let message = format!("the rights of machine \"{}\" changed at this moment", judged.metadata.name);
+    Err(Problem::new(ErrorCode::StoreUnavailable, message).hint("ask again in some seconds"))
 }

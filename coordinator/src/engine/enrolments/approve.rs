@@ -8,7 +8,7 @@ use landfall_api::message::EnrollRequest;
 use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, Shared, WaitingKey};
 use landfall_machine::identity;
 
-use super::{super::identities::undescribed, Asker, Enrolment, Enrolments};
+use super::{super::certificates::is_as_judged, super::identities::undescribed, Asker, Enrolment, Enrolments};
 use landfall_edge::gate::origin;
 use landfall_store::audit::Note;
 
@@ -88,22 +88,29 @@ impl Enrolments {
     ) -> Result<Enrolment, Problem> {
         let name = &machine.metadata.name;
         let now = self.fleet.now();
-        let waiting = machine.status.as_ref().map(|s| s.enrolment.waiting.clone()).unwrap_or_default();
-        let mut after = waiting.clone();
-        let news = note_waiting(&mut after, key, address_of(by), now);
-        if after != waiting {
-            self.fleet
-                .mutate_machine(name, |machine| {
-                    // Any host may send this request, and templates use facts: for a described machine only the facts of
-                    // its own session count.
-                    let takes_facts = news != Standing::NoRoom && undescribed(machine);
-                    if takes_facts && let Some(facts) = &request.facts {
-                        machine.status.get_or_insert_default().facts = Some((**facts).clone().into());
-                    }
-                    identity::await_approval(machine, after.clone(), now);
-                })
-                .await?;
-        }
+        let mut news = Standing::Known;
+        self.fleet
+            .mutate_machine(name, |machine| {
+                let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
+                // Approved through another coordinator meanwhile: it is let in when it asks again.
+                if enrolment.is_some_and(|e| e.approved.as_ref().is_some_and(|approved| approved.fingerprint == key)) {
+                    return;
+                }
+                let waiting = enrolment.map(|e| e.waiting.clone()).unwrap_or_default();
+                let mut after = waiting.clone();
+                news = note_waiting(&mut after, key, address_of(by), now);
+                if after == waiting {
+                    return;
+                }
+                // Any host may send this request, and templates use facts: for a described machine only the facts of its own
+                // session count.
+                let takes_facts = news != Standing::NoRoom && undescribed(machine);
+                if takes_facts && let Some(facts) = &request.facts {
+                    machine.status.get_or_insert_default().facts = Some((**facts).clone().into());
+                }
+                identity::await_approval(machine, after, now);
+            })
+            .await?;
         match news {
             Standing::Known => {}
             Standing::New => {
@@ -151,21 +158,22 @@ impl Enrolments {
                     machine",
             ));
         }
-        self.let_in(name, &wanted, person).await
+        self.let_in(&machine, &wanted, person).await
     }
 
-    /// Stores the approval. Under the machine's lock.
-    pub(super) async fn let_in(&self, name: &str, fingerprint: &str, by: &str) -> Result<Shared<Machine>, Problem> {
-        let now = self.fleet.now();
+    /// Stores the approval of a machine as it was judged. Under the machine's lock.
+    pub(super) async fn let_in(
+        &self, machine: &Machine, fingerprint: &str, by: &str,
+    ) -> Result<Shared<Machine>, Problem> {
+        let (name, now) = (machine.metadata.name.as_str(), self.fleet.now());
         let approved = ApprovedKey { fingerprint: fingerprint.to_owned(), by: by.to_owned(), at: now };
-        let run = match self.fleet.store().machine(name).await? {
-            Some(machine) => self.fleet.current_workflow(&machine).await?,
-            None => None,
+        let run = self.fleet.current_workflow(machine).await?;
+        let approve = |found: &mut Machine| {
+            is_as_judged(found, machine)?;
+            identity::approve(found, approved.clone(), run.as_deref());
+            Ok(())
         };
-        let machine = self
-            .fleet
-            .mutate_machine(name, |machine| identity::approve(machine, approved.clone(), run.as_deref()))
-            .await?;
+        let machine = self.fleet.mutate_machine_if(name, approve).await?;
         self.fleet.index().put_certificates(&machine);
         tracing::info!(machine = name, fingerprint, by, "approved");
         Ok(machine)

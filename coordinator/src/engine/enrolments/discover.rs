@@ -107,8 +107,11 @@ impl Enrolments {
             if !self.is_over(&machine) {
                 continue;
             }
-            match self.fleet.store().documents().delete(Kind::Machine, &name).await {
+            let judged = Some(machine.metadata.resource_version);
+            match self.fleet.store().documents().delete_if(Kind::Machine, &name, judged).await {
                 Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                // A person may have described it through another coordinator.
+                Err(StoreError::Conflict { .. }) => continue,
                 Err(error) => return Err(error.into()),
             }
             self.fleet.index().drop_machine(&machine);

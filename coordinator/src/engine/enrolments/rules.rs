@@ -82,7 +82,7 @@ impl Enrolments {
                 machine");
             let detail = format!("rule {by}, not a person, approved the key {key}");
             self.fleet.store().audit().note(now, Note::own("ApproveByRule", format!("machine/{name}"), detail)).await;
-            machine = self.let_in(&name, key, &format!("{}{by}", ApprovedKey::BY_RULE)).await?;
+            machine = self.let_in(&machine, key, &format!("{}{by}", ApprovedKey::BY_RULE)).await?;
         }
         let applied = machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
         Ok((machine, applied))

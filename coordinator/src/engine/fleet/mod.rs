@@ -259,14 +259,25 @@ impl Fleet {
 
     /// Changes a machine document by compare-and-swap, for what no step is about: keys, facts, alarms.
     pub(in crate::engine) async fn mutate_machine(
-        &self, name: &str, change: impl Fn(&mut Machine) + Send,
+        &self, name: &str, mut change: impl FnMut(&mut Machine) + Send,
+    ) -> Result<Shared<Machine>, Problem> {
+        let always = |machine: &mut Machine| {
+            change(machine);
+            Ok(())
+        };
+        self.mutate_machine_if(name, always).await
+    }
+
+    /// The same, unless `change` refuses the newest document: another coordinator may have stored one that this one had not heard of.
+    pub(in crate::engine) async fn mutate_machine_if(
+        &self, name: &str, mut change: impl FnMut(&mut Machine) -> Result<(), Problem> + Send,
     ) -> Result<Shared<Machine>, Problem> {
         for _ in 0..CAS_TRIES {
             let Some(mut machine) = self.store.machine(name).await? else {
                 return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
             };
             let before = machine.clone();
-            change(&mut machine);
+            change(&mut machine)?;
             if machine == before {
                 return Ok(machine);
             }

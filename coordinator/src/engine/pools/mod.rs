@@ -4,6 +4,7 @@ mod act;
 mod candidates;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use super::requests::Requests;
 const TICK: Duration = Duration::from_secs(1);
 /// Where too few machines were free, others are looked for again after so long: every machine's document is read for it.
 const LOOKS_AGAIN: Duration = Duration::from_secs(5);
+/// Beside other coordinators, every so many looks begin with the claims that all machines' documents have.
+const CLAIMS_AGAIN: u64 = 10;
 /// Steps of one pool in one look: others get their turn.
 const STEPS: usize = 16;
 
@@ -32,6 +35,7 @@ pub struct Pools {
     claimed: Mutex<BTreeMap<String, Uuid>>,
     /// When a pool found too few machines.
     lacked: Mutex<HashMap<Uuid, Steady>>,
+    ticks: AtomicU64,
 }
 
 /// A machine and its newest workflow.
@@ -39,7 +43,8 @@ type Found = (Shared<Machine>, Option<Shared<Workflow>>);
 
 impl Pools {
     pub(in crate::engine) fn new(fleet: Arc<Fleet>, requests: Requests, machines: &[Shared<Machine>]) -> Self {
-        let pools = Self { fleet, requests, claimed: Mutex::default(), lacked: Mutex::default() };
+        let pools =
+            Self { fleet, requests, claimed: Mutex::default(), lacked: Mutex::default(), ticks: AtomicU64::new(0) };
         pools.claim_all(machines);
         pools
     }
@@ -49,7 +54,9 @@ impl Pools {
         let claim = |machine: &Shared<Machine>| {
             Some((machine.metadata.name.clone(), machine.status.as_ref()?.pool.as_ref()?.uid))
         };
-        *self.claimed() = machines.iter().filter_map(claim).collect();
+        let mut claimed = self.claimed();
+        claimed.retain(|name, _| self.fleet.store().is_unreadable(Kind::Machine, name));
+        claimed.extend(machines.iter().filter_map(claim));
     }
 
     /// Looks at the pools until `stop`.
@@ -68,6 +75,10 @@ impl Pools {
     /// # Errors
     /// The first [`Problem`] there was.
     pub async fn tick(&self) -> Result<(), Problem> {
+        // The one that led before may have stored a claim after this one had looked.
+        if self.fleet.own().is_some() && self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(CLAIMS_AGAIN) {
+            self.claim_all(&self.fleet.store().machines().await?);
+        }
         let (documents, _) = self.fleet.store().documents().list(Kind::Pool).await?;
         let mut outcome = Ok(());
         let mut of: BTreeMap<Uuid, Vec<Found>> = BTreeMap::new();
@@ -93,6 +104,7 @@ impl Pools {
                 continue;
             }
             let Some(step) = orphaned(&machine, workflow.as_deref(), self.fleet.now()) else { continue };
+            self.fleet.is_sure_to_lead()?;
             outcome = outcome.and(self.act(None, &step).await);
         }
         outcome
@@ -117,6 +129,7 @@ impl Pools {
         self.show(pool, status).await?;
         for step in steps.iter().take(STEPS) {
             // A request may have taken its time, and a person have changed what is wanted.
+            self.fleet.is_sure_to_lead()?;
             if !self.is_current(pool).await? {
                 return Ok(());
             }

@@ -4,11 +4,11 @@ mod retention;
 
 use std::sync::Arc;
 
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Metadata, Problem, Shared, Workflow};
 use landfall_machine::{derive, has_ended, life::AGENT};
 use landfall_store::StoreError;
 
-use super::fleet::{Fleet, Live};
+use super::fleet::{CAS_TRIES, Fleet, Live, contended};
 use super::telemetry::Telemetry;
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
@@ -55,11 +55,29 @@ impl Removals {
     }
 
     /// The document carries a finalizer, so this only marks it.
-    pub(in crate::engine) async fn mark_deleted(&self, name: &str) -> Result<Document, Problem> {
-        self.fleet.store().documents().delete(Kind::Machine, name).await?;
+    pub(in crate::engine) async fn mark_deleted(&self, machine: &Machine) -> Result<Document, Problem> {
+        let name = &machine.metadata.name;
+        self.delete_same(machine).await?;
         let marked = self.fleet.mutate_machine(name, derive::phase).await?;
         self.fleet.index().put_machine(&marked);
         Ok(Document::from(marked))
+    }
+
+    /// Deletes the machine's document as it is now, but none of another machine that has its name meanwhile.
+    async fn delete_same(&self, machine: &Machine) -> Result<(), Problem> {
+        let Metadata { name, uid, .. } = &machine.metadata;
+        for _ in 0..CAS_TRIES {
+            let found = self.fleet.store().machine(name).await?.filter(|found| found.metadata.uid == *uid);
+            let Some(found) = found else {
+                return Err(StoreError::NotFound { kind: Kind::Machine, name: name.clone() }.into());
+            };
+            let version = Some(found.metadata.resource_version);
+            match self.fleet.store().documents().delete_if(Kind::Machine, name, version).await {
+                Err(StoreError::Conflict { .. }) => {}
+                outcome => return outcome.map(drop).map_err(Problem::from),
+            }
+        }
+        Err(contended(name))
     }
 
     /// Removes the document and all rights of its certificate.
@@ -91,10 +109,10 @@ impl Removals {
             }
         }
         if is_there {
-            match self.fleet.store().documents().delete(Kind::Machine, name).await {
+            match self.delete_same(machine).await {
                 // Another request was faster.
-                Ok(_) | Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
+                Err(problem) if problem.code != ErrorCode::NotFound => return Err(problem),
+                _ => {}
             }
         }
         {

@@ -6,7 +6,7 @@ use landfall_api::{Kind, Problem};
 use landfall_machine::has_ended;
 
 use super::Removals;
-use landfall_store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
+use landfall_store::{HISTORY_AGE, HISTORY_TOTAL};
 
 /// Events kept of all runs together: some hundred MB, and 50,000 installs of 20 events each.
 const LOGGED_EVENTS: u64 = 1_000_000;
@@ -48,9 +48,12 @@ impl Removals {
         Ok(())
     }
 
-    pub(in crate::engine) async fn retain_events(&self, most: u64) -> Result<(), StoreError> {
-        // Listed before the documents are looked at: every event is younger than its run's document.
+    pub(in crate::engine) async fn retain_events(&self, most: u64) -> Result<(), Problem> {
+        // Listed before the documents are looked at: every event is younger than its run's document, also one that another coordinator
+        // has made.
         let runs = self.fleet.store().events().runs().await?;
+        self.fleet.hear_others().await?;
+        self.fleet.is_sure_to_lead()?;
         let mut total: u64 = runs.iter().map(|run| run.events).sum();
         let mut ended = Vec::new();
         for run in runs {

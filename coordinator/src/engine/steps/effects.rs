@@ -37,7 +37,7 @@ impl Steps {
                     self.fleet.index().admission.absent(&name);
                     self.wake_queue();
                 }
-                Effect::MarkDeleted => driven.deleted = Some(self.removals.mark_deleted(&name).await?),
+                Effect::MarkDeleted => driven.deleted = Some(self.removals.mark_deleted(&driven.state.machine).await?),
                 Effect::Remove => {
                     driven.deleted = Some(self.removals.remove_machine(live, &driven.state.machine).await?)
                 }

@@ -370,3 +370,41 @@ async fn of_two_keys_at_two_coordinators_one_has_the_token() {
     let (a, b) = tokio::join!(pair.a.enroll_with(token.clone(), key), pair.b.enroll_with(token.clone(), key));
     assert!(a.is_ok() && b.is_ok(), "{a:?} {b:?}");
 }
+
+#[tokio::test]
+async fn events_stay_whose_workflow_was_just_made_at_another_coordinator() {
+    let pair = pair().await;
+    let run = pair.b.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    pair.b.store.events().append(u64::MAX, vec![record(uid, (0, 1), 1, EventBody::Started)]).await.unwrap();
+    let removals = pair.a.engine.upkeep().removals();
+    assert!(pair.a.engine.fleet().index().workflow_name(uid).is_none(), "it has not heard of that workflow yet");
+    removals.retain_events(9).await.unwrap();
+    assert_eq!(pair.b.store.events().list(uid, 0, 9).await.unwrap().len(), 1);
+    pair.a.engine.cease_to_lead();
+    assert_eq!(removals.retain_events(0).await.unwrap_err().code, ErrorCode::StoreUnavailable, "it does not lead");
+}
+
+#[tokio::test]
+async fn claims_of_the_coordinator_that_led_before_count() {
+    let pair = pair().await;
+    for number in 2..=4 {
+        let mut described = machine(&format!("m{number}"), &format!("52:54:00:00:00:{number:02x}"));
+        described["metadata"]["labels"] = json!({"rack": "r7"});
+        pair.a.apply(described).await.unwrap();
+    }
+    let spec = json!({"template": "os", "matchLabels": {"rack": "r7"}, "replicas": 1});
+    pair.a.apply(document("Pool", "web", spec)).await.unwrap();
+    let claimed = async || {
+        let machines = pair.a.store.machines().await.unwrap();
+        machines.iter().filter(|machine| machine.status.as_ref().is_some_and(|status| status.pool.is_some())).count()
+    };
+    let (a, b) = (pair.a.engine.pools(), pair.b.engine.pools());
+    assert_eq!(b.tick().await.unwrap_err().code, ErrorCode::StoreUnavailable, "it does not lead");
+    assert_eq!(claimed().await, 0);
+    a.tick().await.unwrap();
+    assert_eq!(claimed().await, 1);
+    pair.b.engine.begin_to_lead(Arc::new(|| Duration::ZERO), true).await.unwrap();
+    b.tick().await.unwrap();
+    assert_eq!(claimed().await, 1);
+}

@@ -5,9 +5,11 @@ use jiff::Timestamp;
 use std::sync::{Arc, atomic::AtomicI64};
 
 use landfall_api::message::{EnrollRequest, Identity, Proof};
-use landfall_api::{DurationSpec, ErrorCode, Machine};
+use landfall_api::{ApprovedKey, DurationSpec, ErrorCode, Machine};
+use landfall_machine::identity;
 use serde_json::json;
 
+use super::faulty::Faulty;
 use super::{super::*, world::*};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
 
@@ -82,7 +84,7 @@ async fn an_interrupted_start_by_a_rule_is_not_repeated() {
     again.engine.enrolments().approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
     let mut machine = discovered(&again, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.approved =
-        Some(landfall_api::ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
+        Some(ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
     again.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     assert!(matches!(asks(&again, 1).await, Ok(Enrolment::Granted(_))));
     assert!(again.store.workflows().await.unwrap().is_empty());
@@ -258,4 +260,25 @@ async fn a_revocation_survives_a_restart_and_spares_newer_certificates() {
         let ended = world.engine.certificates().check_certificate(&shown(&since, Timestamp::UNIX_EPOCH)).unwrap_err();
         assert_eq!(ended.code, ErrorCode::Unauthenticated);
     }
+}
+
+#[tokio::test]
+async fn what_another_coordinator_stored_of_a_discovered_machine_stays() {
+    let faulty = Arc::new(Faulty::default());
+    let world = World::discovering(faulty.store(), Arc::new(AtomicI64::new(1_000_000)), discovery()).await;
+    // Its key is approved there in the moment in which it asks here.
+    asks(&world, 1).await.unwrap();
+    world.later(60);
+    let approved = ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH };
+    faulty.overtake(move |machine| identity::approve(machine, approved.clone(), None));
+    assert!(matches!(asks(&world, 1).await, Ok(Enrolment::Waiting { .. })));
+    let status = discovered(&world, 1).await.unwrap().status.unwrap();
+    assert!(status.enrolment.waiting.is_empty(), "{status:?}");
+    assert!(matches!(asks(&world, 1).await, Ok(Enrolment::Granted(_))));
+    // It is described there in the moment in which it is forgotten here.
+    asks(&world, 2).await.unwrap();
+    world.later(i64::try_from(KEEP).unwrap());
+    faulty.overtake(|machine| machine.spec.identity.serial = Some("S2".into()));
+    world.engine.enrolments().forget_unapproved().await.unwrap();
+    assert_eq!(discovered(&world, 2).await.unwrap().spec.identity.serial.as_deref(), Some("S2"));
 }

@@ -1,11 +1,14 @@
-//! A coordinator whose store may be another one's by now promises nothing, and lets its agents go.
+//! A coordinator whose store may be another one's by now promises nothing, and lets its agents go. One that had not heard of what another
+//! one stored goes by that.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::faulty::faulty_world;
 use super::fleet::{Computer, Session};
+use super::mends::shown;
 use super::*;
+use landfall_api::{ApprovedKey, WaitingKey};
 
 /// For so long a coordinator may go on; one moment more and it may not.
 const SURE: Duration = Duration::from_millis(3999);
@@ -84,4 +87,52 @@ async fn agents_are_let_go_in_long_doubt() {
     assert!(back.opened.to_agent.try_recv() != Err(mpsc::error::TryRecvError::Disconnected));
     stop.cancel();
     looks.await.unwrap();
+}
+
+#[tokio::test]
+async fn no_certificate_outlives_a_revocation_at_another_coordinator() {
+    let (faulty, world) = faulty_world().await;
+    world.provision(false).await.unwrap();
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    let enrolled = world.enroll_with(token.clone(), b"key").await.unwrap();
+    let listed = async || world.machine().await.status.unwrap().enrolment.certificates.len();
+    let revoke = |machine: &mut Machine| {
+        let enrolment = &mut machine.status.as_mut().unwrap().enrolment;
+        (enrolment.certificates, enrolment.approved) = (Vec::new(), None);
+        enrolment.revocations += 1;
+    };
+    faulty.overtake(revoke);
+    let by = || Asker { address: None, shown: Some(shown(&enrolled)) };
+    let refused = world.engine.enrolments().enroll(request(Proof::Renewal, b"key"), by()).await.unwrap_err();
+    assert_eq!((refused.code, listed().await), (ErrorCode::StoreUnavailable, 0), "{refused}");
+
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    faulty.overtake(revoke);
+    let refused = world.enroll_with(token.clone(), b"key").await.unwrap_err();
+    assert_eq!((refused.code, listed().await), (ErrorCode::StoreUnavailable, 0), "{refused}");
+    let refused = world.enroll_with(token, b"key").await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::TokenRefused, "it is judged by the newest document");
+
+    // An approval, and what an approved key gets.
+    let key = format!("sha256:{}", "7".repeat(64));
+    let waits = WaitingKey {
+        fingerprint: key.clone(),
+        address: "10.77.0.9".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+        last_asked: Timestamp::UNIX_EPOCH,
+    };
+    let wait = |machine: &mut Machine| machine.status.as_mut().unwrap().enrolment.waiting = vec![waits.clone()];
+    world.engine.fleet().mutate_machine("m1", wait).await.unwrap();
+    faulty.overtake(revoke);
+    let refused = world.engine.enrolments().approve("m1", &key, "ann").await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::StoreUnavailable, "{refused}");
+    assert_eq!(world.machine().await.status.unwrap().enrolment.approved, None);
+    let key = hex::encode(b"other");
+    let approved = ApprovedKey { fingerprint: key.clone(), by: "ann".to_owned(), at: Timestamp::UNIX_EPOCH };
+    let approve = |machine: &mut Machine| machine.status.as_mut().unwrap().enrolment.approved = Some(approved.clone());
+    world.engine.fleet().mutate_machine("m1", approve).await.unwrap();
+    faulty.overtake(revoke);
+    let ask = request(Proof::Approval { fingerprint: key }, b"other");
+    let refused = world.engine.enrolments().enroll(ask, Asker::default()).await.unwrap_err();
+    assert_eq!((refused.code, listed().await), (ErrorCode::StoreUnavailable, 0), "{refused}");
 }

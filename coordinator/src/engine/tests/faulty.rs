@@ -11,6 +11,8 @@ use super::*;
 use landfall_store::{ChangeSet, Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
+/// What another writer makes of a document; whether it writes.
+type Changes = Box<dyn FnMut(&mut Document) -> bool + Send>;
 /// What another writer creates after a write.
 type Creates = Box<dyn Fn(&Document) -> Option<Document> + Send>;
 
@@ -19,7 +21,7 @@ pub(super) struct Faulty {
     memory: Arc<MemoryStore>,
     refuses: Mutex<Option<Refuses>>,
     creates: Mutex<Option<Creates>>,
-    contends: Mutex<Option<Refuses>>,
+    contends: Mutex<Option<Changes>>,
     unconfirmed: Mutex<Duration>,
     updates: AtomicUsize,
     most_updates: AtomicUsize,
@@ -35,9 +37,21 @@ impl Faulty {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
     }
 
-    /// From now on another writer comes just before each update of a document of which this is so.
-    pub(super) fn contend(&self, which: impl Fn(&Document) -> bool + Send + 'static) {
-        *self.contends.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
+    /// From now on another writer comes just before each update and each deletion of a document, where this says so.
+    pub(super) fn contend(&self, changes: impl FnMut(&mut Document) -> bool + Send + 'static) {
+        *self.contends.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(changes));
+    }
+
+    /// Another coordinator changes the machine just before it is written next.
+    pub(super) fn overtake(&self, mut change: impl FnMut(&mut Machine) + Send + 'static) {
+        let mut is_done = false;
+        self.contend(move |document| match document {
+            Document::Machine(machine) if !std::mem::replace(&mut is_done, true) => {
+                change(machine);
+                true
+            }
+            _ => false,
+        });
     }
 
     /// From now on nothing has confirmed for so long that the store is this coordinator's.
@@ -61,16 +75,14 @@ impl Faulty {
         self.most_updates.swap(0, Ordering::SeqCst)
     }
 
-    /// What another writer makes of a document that is about to be updated.
-    async fn overtake(&self, document: &Document) -> Result<(), StoreError> {
+    /// Lets another writer come before what is about to be written.
+    async fn be_overtaken(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
+        let Some(mut newer) = self.memory.get(kind, name).await? else { return Ok(()) };
         let contended = {
-            let contends = self.contends.lock().unwrap_or_else(PoisonError::into_inner);
-            contends.as_ref().is_some_and(|contends| contends(document))
+            let mut contends = self.contends.lock().unwrap_or_else(PoisonError::into_inner);
+            contends.as_mut().is_some_and(|contends| contends(&mut newer))
         };
-        if contended && let Some(mut newer) = self.memory.get(document.kind(), &document.metadata().name).await? {
-            let labels = &mut newer.metadata_mut().labels;
-            let turn = labels.get("turn").map_or(0, String::len);
-            labels.insert("turn".into(), "x".repeat(turn + 1));
+        if contended {
             self.memory.update(newer).await?;
         }
         Ok(())
@@ -103,7 +115,7 @@ impl DocumentStore for Faulty {
         }
         self.updates.fetch_sub(1, Ordering::SeqCst);
         for document in &set.changed {
-            self.overtake(document).await?;
+            self.be_overtaken(document.kind(), &document.metadata().name).await?;
         }
         let written = self.memory.write(set).await?;
         let others: Vec<_> = {
@@ -116,6 +128,7 @@ impl DocumentStore for Faulty {
         Ok(written)
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
+        self.be_overtaken(kind, name).await?;
         self.memory.delete_if(kind, name, version).await
     }
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {

@@ -199,7 +199,7 @@ async fn a_result_of_another_kind_proves_no_write() {
 }
 
 /// The certificate that a machine shows.
-fn shown(enrolled: &Enrolled) -> MachineCert {
+pub(super) fn shown(enrolled: &Enrolled) -> MachineCert {
     MachineCert {
         name: enrolled.machine.clone(),
         uid: enrolled.machine_uid,

@@ -128,7 +128,12 @@ async fn a_machine_that_others_change_without_end_gets_no_list() {
     world.engine.requests().pause(&run, world.ann(false)).await.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
     session.received();
-    faulty.contend(is_machine);
+    let mut turn = 0;
+    faulty.contend(move |document| {
+        turn += 1;
+        document.metadata_mut().labels.insert("turn".into(), turn.to_string());
+        is_machine(document)
+    });
     let refused = world.engine.requests().resume(&run, world.ann(false)).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::StoreUnavailable, "{refused}");
     assert!(session.assigned().is_none(), "it was given a list, and its machine's document does not say so");
