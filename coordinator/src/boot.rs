@@ -65,7 +65,7 @@ impl BootPolicy for Coordinator {
     }
 
     fn gives_addresses(&self) -> bool {
-        self.engine.fleet().leads()
+        self.engine.fleet().is_sure_to_lead().is_ok()
     }
 
     fn can_serve(&self) -> bool {

@@ -56,7 +56,7 @@ impl Health {
         let now = Timestamp::now();
         let findings = vec![
             store_writable(store, now).await,
-            documents(store.unreadable()),
+            documents(&store.unreadable()),
             self.boot_finding(),
             ticker(unticked),
             clock(now, self.begun, begins(ca)),

@@ -107,7 +107,14 @@ pub(crate) async fn whenever(duties: Duties, options: PostgresOptions, stop: Can
             engine.fleet().beside().set_led_by(Some(url.to_owned()));
             notify::led_by(url);
         };
-        let Some(lead) = stop.run_until_cancelled(Lead::wait(options.clone(), leads)).await else { return Ok(()) };
+        let lead = async {
+            // The session that leads is another one than the one that writes: it may be had where the other is refused.
+            while engine.fleet().has_lost_store() {
+                sleep(AGAIN).await;
+            }
+            Lead::wait(options.clone(), leads).await
+        };
+        let Some(lead) = stop.run_until_cancelled(lead).await else { return Ok(()) };
         let outcome = match lead {
             Ok(lead) => {
                 let outcome = lead_while_it_lasts(&duties, lead, takes_over, &stop).await;
@@ -151,6 +158,7 @@ async fn lead_while_it_lasts(
     let ended = tokio::select! {
         ended = &mut performed => Some(ended),
         () = follow_those_there(&duties.coordinator, &mut lead) => None,
+        () = lose_store(&duties.coordinator) => None,
     };
     engine.cease_to_lead();
     until.cancel();
@@ -159,6 +167,14 @@ async fn lead_while_it_lasts(
         Some(outcome) => outcome?,
         None => performed.await?,
     }
+}
+
+/// Waits until this coordinator cannot read and write its store any more.
+async fn lose_store(coordinator: &Coordinator) {
+    while !coordinator.engine.fleet().has_lost_store() {
+        sleep(AGAIN).await;
+    }
+    tracing::error!("this coordinator has lost its store, and gives up the lead");
 }
 
 /// Takes over the machines of those that are gone, until this one does not lead any more.

@@ -13,7 +13,7 @@ use landfall_coordinator::operator::LocalListener;
 use landfall_coordinator::pki::{self, Pki};
 use landfall_coordinator::reload::{Plan, merged};
 use landfall_coordinator::state::Coordinator;
-use landfall_coordinator::{boot, doctor, notify, operator, session, tls, tools_layer};
+use landfall_coordinator::{boot, doctor, migrate, notify, operator, session, tls, tools_layer};
 use landfall_edge::metrics::metrics;
 use landfall_store::Ended;
 use tokio::net::TcpListener;
@@ -51,6 +51,8 @@ async fn serve(path: &Path, config: Config, logs: Logs, mut signals: Signals, op
     }
     if config.store.url.is_some() {
         pki::share(&config.data_dir, store.secrets()).await?;
+    } else {
+        migrate::finish(&config.data_dir, &store).await?;
     }
     let pki = Pki::open(&config.data_dir, config.advertise, config.limits.certificate_ttl.get())?;
     let pki = Arc::new(pki);

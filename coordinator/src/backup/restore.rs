@@ -150,11 +150,13 @@ pub async fn incarnation(store: &Store) -> Result<Incarnation, StoreError> {
     Ok(Incarnation { id: id.to_owned(), replaces: replaces.to_owned() })
 }
 
-/// From now on the store has a new one: coordinators that know another begin anew when they connect again.
+/// From now on the store has a new one: coordinators that know another begin anew when they connect again. What it asks for is held from
+/// then on, also where this process dies before it has marked that.
 ///
 /// # Errors
 /// [`StoreError`] of the back end.
 pub async fn begin_incarnation(store: &Store, new: &Incarnation) -> Result<(), StoreError> {
+    forget_last_beat(store).await?;
     let text = format!("{} {}", new.id, new.replaces);
     store.secrets().put(INCARNATION, text.as_bytes(), Timestamp::MAX).await
 }

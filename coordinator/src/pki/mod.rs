@@ -29,7 +29,7 @@ pub use error::PkiError;
 pub use operator::{ca_pin, issue_operator};
 pub use role::peer_of;
 pub use server::ServerCertificates;
-pub use shared::share;
+pub use shared::{share, take_over};
 
 /// How long a coordinator asks in an operator's name with one certificate.
 const STAND_IN: Duration = Duration::from_secs(3600);

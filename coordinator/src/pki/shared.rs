@@ -20,6 +20,25 @@ struct Kept {
     key: String,
 }
 
+async fn kept(secrets: &dyn SecretStore) -> Result<Option<Kept>, PkiError> {
+    let bytes = secrets.get(NAME, Timestamp::MIN).await?;
+    bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(PkiError::Shared)).transpose()
+}
+
+/// Makes `<data_dir>/pki` of the CA in the store, where there is none.
+///
+/// # Errors
+/// [`PkiError`]: of the store or the files.
+pub async fn take_over(data_dir: &Path, secrets: &dyn SecretStore) -> Result<(), PkiError> {
+    let directory = data_dir.join("pki");
+    if files::populated(&directory)? {
+        return Ok(());
+    }
+    let Some(kept) = kept(secrets).await? else { return Ok(()) };
+    tracing::info!(directory = %directory.display(), "the certificate authority was taken over from the store");
+    files::create_directory(&directory, &[("ca.pem", &kept.certificate), ("ca.key", &kept.key)])
+}
+
 /// Brings `<data_dir>/pki` and the store to the same CA. Before the CA is used: by then other coordinators must find it.
 ///
 /// # Errors
@@ -27,27 +46,16 @@ struct Kept {
 pub async fn share(data_dir: &Path, secrets: &dyn SecretStore) -> Result<(), PkiError> {
     let directory = data_dir.join("pki");
     let (certificate, key) = (directory.join("ca.pem"), directory.join("ca.key"));
-    let kept = match secrets.get(NAME, Timestamp::MIN).await? {
-        Some(bytes) => Some(serde_json::from_slice::<Kept>(&bytes).map_err(PkiError::Shared)?),
-        None => None,
-    };
-    match kept {
-        Some(kept) if !files::populated(&directory)? => {
-            tracing::info!(directory = %directory.display(), "the certificate authority was taken over from the store");
-            files::create_directory(&directory, &[("ca.pem", &kept.certificate), ("ca.key", &kept.key)])
-        }
-        kept => {
-            // Made if there is none, and whole if there is one.
-            Ca::open(data_dir)?;
-            let own = Kept { certificate: files::read(&certificate)?, key: files::read_secret(&key)? };
-            match kept {
-                Some(kept) if kept != own => Err(PkiError::Another { path: certificate }),
-                Some(_) => Ok(()),
-                None => {
-                    let bytes = serde_json::to_vec(&own).map_err(PkiError::Shared)?;
-                    Ok(secrets.put(NAME, &bytes, Timestamp::MAX).await?)
-                }
-            }
+    take_over(data_dir, secrets).await?;
+    // Made if there is none, and whole if there is one.
+    Ca::open(data_dir)?;
+    let own = Kept { certificate: files::read(&certificate)?, key: files::read_secret(&key)? };
+    match kept(secrets).await? {
+        Some(kept) if kept != own => Err(PkiError::Another { path: certificate }),
+        Some(_) => Ok(()),
+        None => {
+            let bytes = serde_json::to_vec(&own).map_err(PkiError::Shared)?;
+            Ok(secrets.put(NAME, &bytes, Timestamp::MAX).await?)
         }
     }
 }

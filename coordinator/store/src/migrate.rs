@@ -26,7 +26,7 @@ pub const MIGRATED: &str = "landfall.db.migrated";
 /// Where the SQLite database is made; below the data directory, and removed before and after.
 const STAGING: &str = "migrating";
 
-/// Why a store was not copied. Where it should have come from, nothing has changed.
+/// Why a store was not copied. Where it should have come from, nothing has changed, but for what [`MigrateError::Unmarked`] says.
 #[allow(missing_docs, reason = "each message says what its fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
@@ -57,6 +57,12 @@ pub enum MigrateError {
             copy, move landfall.db away: a copy is there whole or not at all"
     )]
     NotEmpty { table: &'static str, rows: i64 },
+    /// The copy is there, and it is not known whether the PostgreSQL database counts no more.
+    #[error(
+        "{path} has everything, but PostgreSQL did not confirm that its database is marked as moved; if a coordinator refuses that database \
+            because it was moved, the copy counts; otherwise move {path} away and repeat migrate-store"
+    )]
+    Unmarked { path: PathBuf, source: Box<PostgresError> },
     /// A row was not copied as it was.
     #[error("row {row} of {table} differs after the copy; nothing was changed; report this as a defect of Landfall")]
     Differs { table: &'static str, row: u64 },
@@ -264,8 +270,11 @@ pub async fn to_sqlite(data_dir: &Path, options: PostgresOptions) -> Result<Migr
     fs::File::open(&made).and_then(|file| file.sync_all()).map_err(file("flush", &made))?;
     fs::rename(&made, &to).map_err(file("rename", &made))?;
     fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(file("flush", data_dir))?;
-    postgres.execute("UPDATE turn SET moved = true", &[]).await?;
-    postgres.commit().await?;
+    let mark = async {
+        postgres.execute("UPDATE turn SET moved = true", &[]).await?;
+        postgres.commit().await
+    };
+    mark.await.map_err(|source| MigrateError::Unmarked { path: to.clone(), source: Box::new(source.into()) })?;
     fs::remove_dir_all(&staging).map_err(file("remove", &staging))?;
     Ok(migrated)
 }

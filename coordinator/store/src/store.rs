@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// The stored documents that this version cannot read.
-    pub fn unreadable(&self) -> &[Unreadable] {
+    pub fn unreadable(&self) -> Arc<Vec<Unreadable>> {
         self.documents.unreadable()
     }
 

@@ -113,9 +113,9 @@ pub trait DocumentStore: Send + Sync {
     fn unconfirmed(&self) -> Duration {
         Duration::ZERO
     }
-    /// The stored documents that could not be read at the start.
-    fn unreadable(&self) -> &[Unreadable] {
-        &[]
+    /// The stored documents that could not be read when all were loaded last.
+    fn unreadable(&self) -> Arc<Vec<Unreadable>> {
+        Arc::default()
     }
 }
 

@@ -162,6 +162,29 @@ fn all_coordinators_are_at_work_and_one_leads() {
 }
 
 #[test]
+fn one_that_cannot_write_gives_up_the_lead() {
+    let (server, sites, [a, b]) = pair();
+    // As a newer version leaves the tables: a session goes on, and a new one is refused. The one that writes is lost, the one that leads not.
+    let schema = server.sql("test0", "SELECT schema FROM landfall");
+    let writes = format!(
+        "FROM pg_locks JOIN pg_stat_activity USING (pid)
+         WHERE locktype = 'advisory' AND objid = x'0e94a3c2'::int::oid AND application_name = '{}'",
+        sites[0].url()
+    );
+    assert_eq!(server.sql("test0", &format!("SELECT count(*) {writes}")), "1");
+    let begun = Instant::now();
+    server.sql("test0", &format!("UPDATE landfall SET schema = 99; SELECT pg_terminate_backend(pid) {writes}"));
+    b.until(LEADS, 1);
+    println!("leads {:?} after the other one could not write any more", begun.elapsed());
+    assert!(a.said().contains("gives up the lead"), "{}", a.said());
+    sites[1].api("POST", "/apply", &machine("m1", "52:54:00:00:00:01"));
+    server.sql("test0", &format!("UPDATE landfall SET schema = {schema}"));
+    until_asked(&sites[0], &format!("{API}/machines"), |answer| answer.contains("\"m1\""));
+    a.until(LED, 1);
+    assert_eq!(a.said().matches(LEADS).count(), 1, "{}", a.said());
+}
+
+#[test]
 fn a_server_that_loses_writes_needs_consent() {
     let server = Server::start(&["fsync=off"]);
     let [site] = sites([&server.create()]);

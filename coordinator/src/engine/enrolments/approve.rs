@@ -91,6 +91,7 @@ impl Enrolments {
         let mut news = Standing::Known;
         self.fleet
             .mutate_machine(name, |machine| {
+                news = Standing::Known;
                 let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
                 // Approved through another coordinator meanwhile: it is let in when it asks again.
                 if enrolment.is_some_and(|e| e.approved.as_ref().is_some_and(|approved| approved.fingerprint == key)) {

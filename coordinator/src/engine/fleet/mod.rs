@@ -104,7 +104,7 @@ impl Fleet {
     ///
     /// # Errors
     /// [`Problem`] with code `StoreUnavailable`.
-    pub(in crate::engine) fn is_sure_to_lead(&self) -> Result<(), Problem> {
+    pub(crate) fn is_sure_to_lead(&self) -> Result<(), Problem> {
         if self.leads() {
             return self.is_sure();
         }
@@ -113,7 +113,7 @@ impl Fleet {
     }
 
     /// Whether this coordinator has lost its store for so long that agents and machines are better off with another one, if there is one.
-    pub(crate) fn has_lost_store(&self) -> bool {
+    pub fn has_lost_store(&self) -> bool {
         self.store.documents().unconfirmed() > GIVE_UP_AFTER
     }
 

@@ -25,7 +25,7 @@ async fn unreadable_documents_cost_nothing_of_what_belongs_to_them() {
     assert!(!world.store.events().list(running.uid.unwrap(), 0, 9).await.unwrap().is_empty());
     let refused = world.apply(asked.document()).await.unwrap_err();
     assert!(refused.message.contains("cannot be read") && refused.code == ErrorCode::Conflict, "{refused}");
-    let readyz = crate::health::documents(world.store.unreadable()).message;
+    let readyz = crate::health::documents(&world.store.unreadable()).message;
     assert!(readyz.contains("Machine c1: ") && readyz.contains(&format!("Workflow {}: ", running.name)), "{readyz}");
     drop(world);
 

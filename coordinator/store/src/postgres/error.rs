@@ -90,6 +90,9 @@ pub enum PostgresError {
     /// It was put back, or a standby that did not have everything took its place.
     #[error("the database went back to revision {found}, although {seen} was stored: what came after is lost")]
     WentBack { found: u64, seen: u64 },
+    /// It went back, and others have written since.
+    #[error("the database went back, and others have written since: revision {seen} is another one than was stored")]
+    AnotherPast { seen: u64 },
     /// It went back: another coordinator has found that first, and has marked it.
     #[error("the database went back, and another coordinator has marked it: this coordinator starts anew")]
     Held,
@@ -143,6 +146,11 @@ impl PostgresError {
             }
             _ => false,
         }
+    }
+
+    /// Whether the database is not what it was, so that this coordinator starts anew with what is there.
+    pub(super) fn begins_anew(&self) -> bool {
+        matches!(self, Self::WentBack { .. } | Self::AnotherPast { .. } | Self::Held | Self::Moved)
     }
 
     /// Whether two transactions met, so that the same one may succeed at once.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use landfall_api::ErrorCode;
+use landfall_api::{API_VERSION, ErrorCode};
 use landfall_postgres::Server;
+use serde_json::json;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -280,6 +281,49 @@ async fn one_whose_database_went_back_starts_anew() {
     assert_eq!(a.unconfirmed(), Duration::MAX);
     let again = store(&options, "b").await;
     assert!(is_there(&again, "m1").await && !is_there(&again, "m2").await);
+}
+
+#[tokio::test]
+async fn one_whose_past_others_have_replaced_starts_anew() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = store(&options, "a").await;
+    for n in 0..5 {
+        a.create(machine(&format!("m{n}"))).await.unwrap();
+    }
+    // As it is when a standby takes over that missed the last one, and another coordinator has written two before this one is connected.
+    server.sql(
+        "test0",
+        r#"BEGIN; UPDATE documents SET name = 'x4', json = replace(json, '"m4"', '"x4"') WHERE name = 'm4';
+         UPDATE changes SET name = 'x4', json = replace(json, '"m4"', '"x4"') WHERE revision = 5;
+         INSERT INTO documents SELECT kind, 'x5', replace(json, '"x4"', '"x5"'), schema FROM documents WHERE name = 'x4';
+         INSERT INTO changes (revision, op, kind, name, json, schema)
+             SELECT 6, 0, kind, name, json, schema FROM documents WHERE name = 'x5';
+         UPDATE landfall SET revision = 6;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'a'; COMMIT"#,
+    );
+    assert_eq!(within(DocumentStore::ended(&a)).await, Ended::WentBack);
+    let again = store(&options, "b").await;
+    assert!(is_there(&again, "x4").await && is_there(&again, "x5").await && !is_there(&again, "m4").await);
+}
+
+#[tokio::test]
+async fn one_whose_own_change_was_the_last_goes_on() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = store(&options, "a").await;
+    // A number that is not the same once it is read again.
+    let value: f64 = "0.9452706955539223".parse().unwrap();
+    let spec = json!({"template": "os", "matchLabels": {"rack": "r7"}, "replicas": 1, "parameters": {"share": value}});
+    let pool = json!({"apiVersion": API_VERSION, "kind": "Pool", "metadata": {"name": "web"}, "spec": spec});
+    a.create(Document::from_value(pool).unwrap()).await.unwrap();
+    for n in 0..3 {
+        server.sql("test0", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'a'");
+        writes_again(&a, &format!("m{n}")).await;
+        if n == 1 {
+            a.delete(Kind::Machine, "m1").await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

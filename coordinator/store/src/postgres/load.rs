@@ -8,7 +8,7 @@ use super::error::PostgresError;
 use super::session::Session;
 use crate::memory::Table;
 use crate::stored::{self, DOCUMENT_SCHEMA, Loaded};
-use crate::{Change, ChangeOp};
+use crate::{Change, ChangeOp, json};
 
 /// Documents in one answer of the server: some MB.
 const PAGE: i64 = 1000;
@@ -58,6 +58,28 @@ pub(super) async fn catch_up(session: &Session, table: &Table) -> Result<bool, P
     }
 }
 
+/// Refuses a database that went back, and in which others have written as much again since: its newest change that is known here is
+/// another one. Only a connection that was lost can lead to it. Where that change is no longer kept, this cannot be seen.
+///
+/// # Errors
+/// [`PostgresError::AnotherPast`].
+pub(super) async fn refuse_another_past(session: &Session, table: &Table) -> Result<(), PostgresError> {
+    let seen = table.revision();
+    let select = "SELECT op, kind, name, json FROM changes WHERE revision = $1";
+    let Some(row) = session.client.query_opt(select, &[&as_stored(seen)]).await? else { return Ok(()) };
+    // One that this version cannot read was not taken in either.
+    let Ok(stored) = stored::read(row.get(1), row.get(2), row.get(3)) else { return Ok(()) };
+    let here = table.get(stored.document.kind(), row.get(2));
+    // The text too: a number with many digits is not the same once it is read again.
+    let is_as_written = |here: &Document| json::encoded(here).is_ok_and(|json| json.get() == row.get::<_, &str>(3));
+    let is_same = match (op_of(row.get(0)), &here) {
+        (ChangeOp::Deleted, here) => here.is_none(),
+        (_, Some(here)) => *here == stored.document || is_as_written(here),
+        (_, None) => false,
+    };
+    if is_same { Ok(()) } else { Err(PostgresError::AnotherPast { seen }) }
+}
+
 /// The changes after a revision, as [`others`] reads them; the oldest of them where there are many.
 pub(super) async fn rows_after(session: &Session, seen: u64) -> Result<Vec<Row>, Error> {
     session.client.query(&session.statements.changes, &[&as_stored(seen), &PAGE]).await
@@ -86,11 +108,7 @@ pub(super) fn others(rows: &[Row], seen: u64) -> Result<Option<(Vec<Other>, u64)
                 return Ok(None);
             }
             last += 1;
-            let op = match row.get::<_, i16>(2) {
-                0 => ChangeOp::Added,
-                1 => ChangeOp::Modified,
-                _ => ChangeOp::Deleted,
-            };
+            let op = op_of(row.get(2));
             let of = (row.get(3), row.get(4));
             refuse_newer(&of, row.get(6))?;
             others.push(Other { revision: last, op, kind: of.0, name: of.1, json: row.get(5) });
@@ -120,6 +138,14 @@ impl Other {
         let document = stored::read(&self.kind, &self.name, &self.json).ok()?.document;
         let json = RawValue::from_string(self.json).ok()?;
         Some(Change::encoded(self.revision, self.op, document, json.into()))
+    }
+}
+
+fn op_of(stored: i16) -> ChangeOp {
+    match stored {
+        0 => ChangeOp::Added,
+        1 => ChangeOp::Modified,
+        _ => ChangeOp::Deleted,
     }
 }
 

@@ -75,7 +75,6 @@ pub struct PostgresStore {
     reader: Reader,
     writer: Writer,
     sealer: Sealer,
-    unreadable: Vec<Unreadable>,
 }
 
 impl PostgresStore {
@@ -101,8 +100,8 @@ impl PostgresStore {
         let mut session = Session::begin(client, hints).await?;
         let (loaded, revision) = load::documents(&mut session.client).await?;
         let table = Arc::new(Table::new(loaded.documents, revision));
-        let writer = Writer::start((link, id, incarnation), reader.clone(), table.clone(), &loaded.unreadable, session);
-        Ok(Self { table, reader, writer, sealer, unreadable: loaded.unreadable })
+        let writer = Writer::start((link, id, incarnation), reader.clone(), table.clone(), loaded.unreadable, session);
+        Ok(Self { table, reader, writer, sealer })
     }
 
     /// Looks at the server and at every document, beside a coordinator that runs or without one, and changes nothing. Answers the
@@ -190,8 +189,8 @@ impl DocumentStore for PostgresStore {
         self.writer.unconfirmed()
     }
 
-    fn unreadable(&self) -> &[Unreadable] {
-        &self.unreadable
+    fn unreadable(&self) -> Arc<Vec<Unreadable>> {
+        self.writer.unreadable()
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use landfall_api::Kind;
 use landfall_edge::metrics::metrics;
 use tokio::sync::mpsc;
@@ -52,37 +53,44 @@ const TRIES: usize = 4;
 pub(super) struct Writer {
     jobs: mpsc::Sender<Job>,
     tenure: Arc<Tenure>,
+    unreadable: Arc<ArcSwap<Vec<Unreadable>>>,
     task: JoinHandle<()>,
 }
 
 impl Writer {
     pub(super) fn start(
         (link, id, incarnation): (Link, Uuid, Option<Vec<u8>>), reader: Reader, table: Arc<Table>,
-        unreadable: &[Unreadable], session: Session,
+        unreadable: Vec<Unreadable>, session: Session,
     ) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
         // It confirms nothing before its first answer, which comes at once.
         let tenure = Arc::new(Tenure::new(since_boot().saturating_sub(CONFIRMED_WITHIN)));
-        let (unread, hints) = (HashSet::new(), Hints::default());
+        let (says_unreadable, hints) = (Arc::<ArcSwap<_>>::default(), Hints::default());
         let mut keeper = Keeper {
             link,
             id,
             incarnation,
             reader,
             table,
-            unreadable: unread,
+            unreadable: HashSet::new(),
+            says_unreadable: says_unreadable.clone(),
             hints,
             beside: None,
             tenure: tenure.clone(),
         };
         keeper.take_names(unreadable);
-        Self { jobs, tenure, task: tokio::spawn(run(keeper, session, queue)) }
+        Self { jobs, tenure, unreadable: says_unreadable, task: tokio::spawn(run(keeper, session, queue)) }
     }
 
     /// Waits until the task has ended: it panicked, or the database is not what it was.
     pub(super) async fn ended(&self) -> Ended {
         self.jobs.closed().await;
         if self.tenure.is_over() { Ended::WentBack } else { Ended::Failed }
+    }
+
+    /// The documents that this version cannot read, as they were loaded last.
+    pub(super) fn unreadable(&self) -> Arc<Vec<Unreadable>> {
+        self.unreadable.load_full()
     }
 
     pub(super) fn unconfirmed(&self) -> Duration {
@@ -122,6 +130,8 @@ struct Keeper {
     table: Arc<Table>,
     /// Documents that this version cannot read: their names are taken.
     unreadable: HashSet<(Kind, String)>,
+    /// The same, as it is answered.
+    says_unreadable: Arc<ArcSwap<Vec<Unreadable>>>,
     hints: Hints,
     /// When a transaction met last what others had written.
     beside: Option<Instant>,
@@ -138,6 +148,11 @@ async fn run(mut keeper: Keeper, mut session: Session, mut queue: mpsc::Receiver
             None => break,
         }
     }
+}
+
+/// `None`: this version knows no such kind.
+fn kind_of(unreadable: &Unreadable) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|known| known.as_str() == unreadable.kind)
 }
 
 /// Adds what waits in the queue.
@@ -184,7 +199,17 @@ impl Keeper {
         if !within(load::catch_up(session, &self.table)).await? {
             self.load(session).await?;
         }
+        self.forget_readable();
         Ok(())
+    }
+
+    /// Documents that could not be read, and that another coordinator has written in a form that can be.
+    fn forget_readable(&mut self) {
+        let unread = |of: &Unreadable| kind_of(of).is_none_or(|kind| self.table.get(kind, &of.name).is_none());
+        let before = self.says_unreadable.load_full();
+        if !before.iter().all(unread) {
+            self.take_names(before.iter().filter(|of| unread(of)).cloned().collect());
+        }
     }
 
     /// Loads everything again. As long as it takes: each of its statements has a limit.
@@ -194,15 +219,15 @@ impl Keeper {
             revision,
             "changes of other coordinators are no longer kept, or not to be read: all documents were loaded again"
         );
-        self.unreadable.clear();
-        self.take_names(&loaded.unreadable);
+        self.take_names(loaded.unreadable);
         self.table.replace(loaded.documents, revision);
         Ok(())
     }
 
-    fn take_names(&mut self, unreadable: &[Unreadable]) {
-        let known = |kind: &str| Kind::ALL.into_iter().find(|known| known.as_str() == kind);
-        self.unreadable.extend(unreadable.iter().filter_map(|of| Some((known(&of.kind)?, of.name.clone()))));
+    /// These are the documents that this version cannot read.
+    fn take_names(&mut self, unreadable: Vec<Unreadable>) {
+        self.unreadable = unreadable.iter().filter_map(|of| Some((kind_of(of)?, of.name.clone()))).collect();
+        self.says_unreadable.store(Arc::new(unreadable));
     }
 
     /// Writes in one transaction, and answers. An error means that the session cannot be used any more.
@@ -229,6 +254,7 @@ impl Keeper {
                     job.answer(planned, &committed.positions);
                 }
                 loaded?;
+                self.forget_readable();
                 if trims { self.trim(session).await } else { Ok(()) }
             }
             Err(error) => {
@@ -312,10 +338,11 @@ impl Keeper {
             let connecting = async {
                 sleep(wait).await;
                 let mut session = Session::again(&self.link, self.id, self.incarnation.as_deref()).await?;
+                within(load::refuse_another_past(&session, &self.table)).await?;
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
-                Ok(session)
+                Ok::<_, PostgresError>(session)
             };
             let mut connecting = std::pin::pin!(connecting);
             why = loop {
@@ -325,7 +352,7 @@ impl Keeper {
                             tracing::info!("connected to PostgreSQL again");
                             return Some(session);
                         }
-                        Err(error @ (PostgresError::WentBack { .. } | PostgresError::Held | PostgresError::Moved)) => {
+                        Err(error) if error.begins_anew() => {
                             tracing::error!(%error, "this coordinator starts anew with what is there");
                             tenure.end();
                             return None;

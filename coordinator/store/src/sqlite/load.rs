@@ -59,9 +59,10 @@ mod tests {
         let store = SqliteStore::open(dir.path()).unwrap();
         let (all, _) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
         assert_eq!(all.iter().map(|d| d.metadata().name.as_str()).collect::<Vec<_>>(), ["m1", "m3"]);
-        let [bad] = store.unreadable() else { panic!("{:?}", store.unreadable()) };
+        let unreadable = store.unreadable();
+        let [bad] = unreadable.as_slice() else { panic!("{unreadable:?}") };
         assert!((bad.kind.as_str(), bad.name.as_str()) == ("Machine", "m2") && bad.why.contains("speck"), "{bad}");
-        assert_eq!(examine(dir.path()).unwrap(), store.unreadable(), "beside the coordinator that runs");
+        assert_eq!(examine(dir.path()).unwrap(), *store.unreadable(), "beside the coordinator that runs");
         let refused = store.create(machine("m2")).await.unwrap_err();
         assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
         store.create(machine("m4")).await.unwrap();

@@ -53,7 +53,7 @@ pub struct SqliteStore {
     writer: Writer,
     sealer: Arc<Sealer>,
     path: PathBuf,
-    unreadable: Vec<Unreadable>,
+    unreadable: Arc<Vec<Unreadable>>,
 }
 
 /// Copies the database of `data_dir`, which no other process may have open, to the new file `to`: what is in its
@@ -86,7 +86,7 @@ impl SqliteStore {
         let wal = wal::Wal::new(wal_of(&path), bounds);
         let last = |batch: &mut Batch<'_>| ops::write_older(batch, Instant::now(), usize::MAX).map(drop);
         let writer = Writer::start(connection, wal, lock, table.clone(), revision, last)?;
-        Ok(Self { table, reader, writer, sealer: Arc::new(sealer), path, unreadable: loaded.unreadable })
+        Ok(Self { table, reader, writer, sealer: Arc::new(sealer), path, unreadable: Arc::new(loaded.unreadable) })
     }
 }
 
@@ -169,8 +169,8 @@ impl DocumentStore for SqliteStore {
         Ended::Failed
     }
 
-    fn unreadable(&self) -> &[Unreadable] {
-        &self.unreadable
+    fn unreadable(&self) -> Arc<Vec<Unreadable>> {
+        self.unreadable.clone()
     }
 }
 
