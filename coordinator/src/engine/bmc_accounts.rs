@@ -11,19 +11,17 @@ use landfall_machine::derive;
 use uuid::Uuid;
 
 use super::fleet::Fleet;
-use super::logins::Logins;
 use super::secrets::{Vault, bmc_secret};
 
 /// Accounts of machines' BMCs.
 pub(in crate::engine) struct BmcAccounts {
     fleet: Arc<Fleet>,
     vault: Arc<Vault>,
-    logins: Arc<Logins>,
 }
 
 impl BmcAccounts {
-    pub(in crate::engine) const fn new(fleet: Arc<Fleet>, vault: Arc<Vault>, logins: Arc<Logins>) -> Self {
-        Self { fleet, vault, logins }
+    pub(in crate::engine) const fn new(fleet: Arc<Fleet>, vault: Arc<Vault>) -> Self {
+        Self { fleet, vault }
     }
 
     /// The account that the machine's agent is to set, by that action of a workflow; stored, sealed, before this returns.
@@ -81,10 +79,6 @@ impl BmcAccounts {
             .await?;
         // Its power is looked after from now on.
         self.fleet.index().put_machine(&changed);
-        let is_there = |bmc: &&BmcSpec| bmc.address.host().parse().map_or(true, |host: IpAddr| host == set.address);
-        if let Some(bmc) = changed.spec.bmc.as_ref().filter(is_there) {
-            self.logins.forgive(&bmc.address.base());
-        }
         Ok(())
     }
 

@@ -20,7 +20,6 @@ mod enrolments;
 mod fleet;
 mod identities;
 mod inspections;
-mod logins;
 mod others;
 mod pools;
 mod power;
@@ -65,7 +64,6 @@ use assignments::Assignments;
 use bmc_accounts::BmcAccounts;
 use fleet::Index;
 use identities::Identities;
-use logins::Logins;
 use removals::Removals;
 use secrets::Vault;
 use steps::Steps;
@@ -117,8 +115,7 @@ impl Engine {
         let alarms = Arc::new(Alarms::new(fleet.clone()));
         let identities = Arc::new(Identities::new(fleet.clone()));
         let removals = Arc::new(Removals::new(fleet.clone(), telemetry.clone()));
-        let logins = Arc::new(Logins::default());
-        let accounts = Arc::new(BmcAccounts::new(fleet.clone(), vault.clone(), logins.clone()));
+        let accounts = Arc::new(BmcAccounts::new(fleet.clone(), vault.clone()));
         let assignments = Arc::new(Assignments::new(
             fleet.clone(),
             vault.clone(),
@@ -141,7 +138,7 @@ impl Engine {
             authority,
         );
         let inspections = Arc::new(Inspections::new(fleet.clone()));
-        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone(), logins));
+        let power = Arc::new(Power::new(fleet.clone(), steps.clone(), vault.clone(), identities.clone()));
         let pools = Arc::new(Pools::new(fleet.clone(), requests.clone(), &machines));
         let upkeep = Arc::new(Upkeep::new(
             fleet.clone(),

@@ -128,8 +128,7 @@ impl Reconciler {
             return Ok((digest, note));
         }
         if !self.engine.fleet().leads() {
-            let message = "this coordinator does not lead any more, and leaves its directory to the one that does";
-            return Err(located(Problem::new(ErrorCode::StoreUnavailable, message)));
+            return Err(located(does_not_lead()));
         }
         let who = by(file);
         let (_, outcome) =
@@ -158,6 +157,10 @@ impl Reconciler {
         let now = Timestamp::now();
         let expires = now.checked_add(REMEMBERED).unwrap_or(Timestamp::MAX);
         let bytes = serde_json::to_vec(&applied).unwrap_or_default();
+        // The one that leads now remembers what it has applied.
+        if !self.engine.fleet().leads() {
+            return Err(does_not_lead());
+        }
         self.store.secrets().put(&memory(file), &bytes, expires).await?;
         self.applied.insert(file.to_owned(), applied);
         Ok(())
@@ -247,6 +250,11 @@ impl Reconciler {
         }
         self.reported = reported;
     }
+}
+
+fn does_not_lead() -> Problem {
+    let message = "this coordinator does not lead any more, and leaves its directory to the one that does";
+    Problem::new(ErrorCode::StoreUnavailable, message)
 }
 
 /// Whose name a change is in, in the history of the document.

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall_api::{BmcAddress, BmcSpec, BmcStatus, Machine, PowerState, Problem, RefusedLogin};
+use landfall_api::{BmcAddress, BmcSpec, Machine, PowerState, Problem, RefusedLogin};
 use landfall_bmc::{Account, Bmc, BmcError, connect, wake_on_lan};
 use landfall_machine::power::{self, Contact};
 use landfall_machine::{Input, is_open};
 use tokio::time::Instant;
 
-use super::super::logins::Version;
+use super::super::secrets::Version;
 use super::control::Control;
 use super::documents::Documents;
 use super::record::contact;
@@ -163,7 +163,7 @@ impl Connection {
             true => Some(self.shared.logins.at(&spec.address.base()).await),
             false => None,
         };
-        if login.as_mut().is_some_and(|login| login.is_refused(version, None)) {
+        if login.as_ref().is_some_and(|login| login.has_refused(version)) {
             drop(login);
             self.close().await;
             return self.is_refused(version, found).await.map(Ok);
@@ -197,12 +197,12 @@ impl Connection {
         &mut self, spec: &BmcSpec, found: &Documents, account: Account, version: Version,
     ) -> Result<Result<(), Contact>, Problem> {
         let mut login = self.shared.logins.at(&spec.address.base()).await;
-        let BmcStatus { refused, console_refused, .. } = found.bmc();
-        let is_here = |refused: &RefusedLogin| refused.address.base() == spec.address.base();
-        // By the console, which may be at the same place.
-        let by_console = console_refused.filter(is_here);
-        let stored = refused.filter(is_here).or(by_console);
-        if login.is_refused(version, stored.as_ref()) {
+        let now = self.shared.fleet.store().machine(&self.machine).await?;
+        let status = now.as_ref().and_then(|machine| machine.status.as_ref()?.bmc.as_ref());
+        // By the console too, which may be at the same place.
+        let stored = status.map(|bmc| [&bmc.refused, &bmc.console_refused]).into_iter().flatten().flatten();
+        let is_here = |refused: &&RefusedLogin| refused.address.base() == spec.address.base();
+        if login.is_refused(version, &self.machine, stored.filter(is_here)) {
             drop(login);
             return self.is_refused(version, found).await.map(Err);
         }
@@ -248,7 +248,9 @@ impl Connection {
     async fn note_refused(&self, (secret_uid, version): Version) -> Result<(), Problem> {
         let Some(address) = self.control.address().cloned() else { return Ok(()) };
         let refused = RefusedLogin { address, secret_uid, version, at: self.shared.fleet.now() };
-        self.change(|machine| power::status_of(machine).refused = Some(refused.clone())).await
+        self.change(|machine| power::status_of(machine).refused = Some(refused.clone())).await?;
+        self.shared.logins.at(&refused.address.base()).await.is_stored((secret_uid, version), &self.machine);
+        Ok(())
     }
 
     /// A machine that reads off for a while does not act on its lease any more.

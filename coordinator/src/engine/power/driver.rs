@@ -78,7 +78,7 @@ impl Driver {
                 () = wake.notified() => {}
                 () = sleep(again) => {}
                 Some(asked) = asked.recv() => if !asked.is_stale() {
-                    let answer = self.perform(asked.request).await;
+                    let answer = self.perform(asked.request, &stop).await;
                     asked.answer(answer);
                 },
             }
@@ -185,7 +185,7 @@ impl Driver {
         IDLE.min(AGAIN.saturating_mul(2u32.saturating_pow(self.failures - 1)))
     }
 
-    fn next(&self, found: &Documents) -> Step {
+    pub(super) fn next(&self, found: &Documents) -> Step {
         let status = found.bmc();
         let spec = &found.machine.spec;
         let mut ways = found.machine.ways();

@@ -75,6 +75,14 @@ impl Driver {
             let given = BootMedium { url: url.clone(), drive: None, eject_since: None, not_ejected: None };
             self.medium = Some(given);
         }
+        if matches!(step, Step::Shutdown | Step::Off) {
+            // A workflow may have begun through another coordinator.
+            self.shared.fleet.hear_others().await?;
+            match self.documents().await? {
+                Some(newest) if self.next(&newest) == *step => {}
+                _ => return Ok(None),
+            }
+        }
         let Some(bmc) = self.connection.bmc() else { return Ok(Some(AGAIN)) };
         self.shared.fleet.is_sure_to_lead()?;
         tracing::info!(machine = self.machine, ?step, "the machine's BMC is asked");

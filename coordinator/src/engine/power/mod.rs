@@ -9,6 +9,7 @@ mod documents;
 mod driver;
 mod known;
 mod leave;
+mod logins;
 mod make;
 mod record;
 mod request;
@@ -25,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
 use super::identities::Identities;
-use super::logins::Logins;
 use super::secrets::Vault;
 use super::steps::Steps;
 pub use console::OpenConsole;
@@ -33,6 +33,7 @@ use console::Seats;
 pub(in crate::engine) use control::Control;
 pub(in crate::engine) use driver::Driver;
 use known::Known;
+use logins::Logins;
 use request::Asked;
 use starts::Starts;
 
@@ -47,7 +48,7 @@ pub(in crate::engine) struct Shared {
     steps: Steps,
     vault: Arc<Vault>,
     identities: Arc<Identities>,
-    logins: Arc<Logins>,
+    logins: Logins,
     starts: Arc<Starts>,
     known: Known,
 }
@@ -88,9 +89,10 @@ pub struct Power {
 
 impl Power {
     pub(in crate::engine) fn new(
-        fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>, identities: Arc<Identities>, logins: Arc<Logins>,
+        fleet: Arc<Fleet>, steps: Steps, vault: Arc<Vault>, identities: Arc<Identities>,
     ) -> Self {
         let (starts, known) = (Arc::default(), Known::default());
+        let logins = Logins::default();
         let shared = Arc::new(Shared { fleet, steps, vault, identities, logins, starts, known });
         Self { shared, lines: Mutex::default(), seats: Seats::default() }
     }

@@ -19,11 +19,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub(super) use self::bmc_account::bmc_secret;
-use super::logins::Version;
 use super::{Clock, internal};
 use landfall_store::{Store, StoreError};
 
 use crate::workflow::{SecretRef, references, resolve};
+
+/// An account: the uid of its Secret, and the version of the values.
+pub(in crate::engine) type Version = (Uuid, u64);
 
 /// A secret's values as they are kept, sealed.
 #[derive(Default, Serialize, Deserialize)]

@@ -151,6 +151,10 @@ impl Telemetry {
             let same = workflow.metadata.uid == Some(tail.uid);
             let status = workflow.status.as_mut().filter(|_| same);
             let Some(action) = status.and_then(|s| s.action_mut(tail.action as usize)) else { return Ok(()) };
+            // A later attempt has failed, at another coordinator.
+            if action.attempt != tail.attempt && action.state == ActionState::Failed {
+                return Ok(());
+            }
             let lines = self.tail_of(tail.uid, (tail.action, tail.attempt), action.problem.as_ref());
             if lines == action.log_tail {
                 return Ok(());

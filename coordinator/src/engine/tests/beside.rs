@@ -16,9 +16,9 @@ const B: &str = "https://10.77.0.2:7443";
 const LEASE: Duration = Duration::from_secs(600);
 
 /// Both, and what ends their following.
-struct Pair {
-    a: World,
-    b: World,
+pub(super) struct Pair {
+    pub(super) a: World,
+    pub(super) b: World,
     _followed: DropGuard,
 }
 
@@ -51,7 +51,7 @@ impl SecretStore for Slow {
 }
 
 /// The first of the two leads.
-async fn pair() -> Pair {
+pub(super) async fn pair() -> Pair {
     pair_over(Store::memory()).await
 }
 

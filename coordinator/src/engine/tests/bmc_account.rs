@@ -64,8 +64,6 @@ impl Sent<'_> {
         let result = ActionResult::BmcAccount(BmcAccountResult { address: address.parse().unwrap(), user: 3 });
         self.reports(self.attempt, EventBody::Started).await;
         self.reports(self.attempt, EventBody::Finished { result }).await;
-        // What is forgiven is so beside it.
-        tokio::task::yield_now().await;
     }
 
     async fn ends(&self) {
@@ -281,13 +279,18 @@ async fn an_agent_cannot_say_that_what_it_likes_was_set() {
 
 #[tokio::test]
 async fn a_refused_login_holds_a_set_account_back_no_more() {
-    let sim = BmcSim::start_ipmi(Quirks::default()).await;
-    let world = World::new().await;
-    world.apply(secret("rack", "by-ann", json!({"bmcs": ["127.0.0.1"], "machines": ["m1"]}))).await.unwrap();
-    world.apply(at_bmc(sim.address(), "rack")).await.unwrap();
-    assert!(!logs_in(&world).await);
-    sim.change(|state| state.accounts.password = "by-ann".to_owned());
-    assert!(!logs_in(&world).await, "not tried again");
-    assigned(&world, json!({})).await.sets("127.0.0.1").await;
-    assert!(logs_in(&world).await);
+    // Also where the machine's agent is at another coordinator than the one that leads.
+    for agent_is_elsewhere in [false, true] {
+        let sim = BmcSim::start_ipmi(Quirks::default()).await;
+        let pair = beside::pair().await;
+        let world = &pair.a;
+        world.apply(secret("rack", "by-ann", json!({"bmcs": ["127.0.0.1"], "machines": ["m1"]}))).await.unwrap();
+        world.apply(at_bmc(sim.address(), "rack")).await.unwrap();
+        assert!(!logs_in(world).await);
+        sim.change(|state| state.accounts.password = "by-ann".to_owned());
+        assert!(!logs_in(world).await, "not tried again");
+        let has_agent = if agent_is_elsewhere { &pair.b } else { world };
+        assigned(has_agent, json!({})).await.sets("127.0.0.1").await;
+        assert!(logs_in(world).await, "elsewhere: {agent_is_elsewhere}");
+    }
 }

@@ -6,7 +6,7 @@ use landfall_api::{BmcAddress, BmcSpec, BmcStatus, ErrorCode, Machine, Problem, 
 use landfall_bmc::{BmcError, Console};
 use landfall_machine::power;
 
-use super::super::super::logins::Version;
+use super::super::super::secrets::Version;
 use super::super::Shared;
 use super::super::request::failed;
 
@@ -42,11 +42,7 @@ impl SignIn {
         let stored = [status.refused, status.console_refused];
         // By the host: the account is the same for its other protocol.
         let here = stored.iter().flatten().filter(|refused| refused.address.host() == self.address.host());
-        let mut is_refused = login.is_refused(version, None);
-        for refused in here {
-            is_refused |= login.is_refused(version, Some(refused));
-        }
-        if is_refused {
+        if login.is_refused(version, &self.machine, here) {
             drop(login);
             let why = "it has refused this account; it is tried again once the Secret or the address changes";
             return Err(failed(&self.machine, why).into());
@@ -80,7 +76,9 @@ impl SignIn {
     async fn note_refused(&self, (secret_uid, version): Version) -> Result<(), Problem> {
         let refused = RefusedLogin { address: self.address.clone(), secret_uid, version, at: self.shared.fleet.now() };
         // Not where the power's is: a session of the power that is open still would clear it.
-        self.change(|status| status.console_refused = Some(refused.clone())).await
+        self.change(|status| status.console_refused = Some(refused.clone())).await?;
+        self.shared.logins.at(&refused.address.base()).await.is_stored((secret_uid, version), &self.machine);
+        Ok(())
     }
 
     async fn change(&self, change: impl Fn(&mut BmcStatus) + Send + Sync) -> Result<(), Problem> {

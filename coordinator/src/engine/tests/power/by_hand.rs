@@ -1,5 +1,6 @@
 //! What a person asks of the power.
 
+use super::super::faulty::Faulty;
 use super::*;
 
 #[tokio::test]
@@ -93,4 +94,39 @@ async fn a_person_learns_which_machine_to_switch_on() {
     let world = self::world(&sim, PASSWORD).await;
     world.provision(false).await.unwrap();
     assert_eq!(waits(&world).await, "waits for m1 to netboot");
+}
+
+#[tokio::test]
+async fn a_machine_that_is_switched_off_is_switched_on_again() {
+    // The coordinator cannot write any more, or is stopped, between the two.
+    for (is_stopped, lag) in [(false, 2), (true, 2), (true, 60)] {
+        let sim = BmcSim::start(Quirks { power_lag: Duration::from_secs(lag), ..Quirks::default() }).await;
+        sim.change(|state| state.computer.is_on = true);
+        let faulty = Arc::new(Faulty::default());
+        let world = World::over(faulty.store(), Arc::new(AtomicI64::new(1_000_000))).await;
+        world.apply(secret(PASSWORD)).await.unwrap();
+        world.apply(with_bmc("m1", MAC, &sim)).await.unwrap();
+        let (stop, keeper) = keeps(&world);
+        sim.until("a session", |state| state.accounts.opened == 1).await;
+        let engine = world.engine.clone();
+        let request = PowerRequest { action: PowerAction::Cycle, force: false };
+        let asked = tokio::spawn(async move { engine.power().request("m1", request).await });
+        sim.until("a cut", |state| state.computer.cuts == 1).await;
+        if is_stopped {
+            stop.cancel();
+        } else {
+            faulty.refuse(|document| matches!(document, Document::Machine(_)));
+        }
+        let is_reset = |request: &&String| request.ends_with("ComputerSystem.Reset");
+        if lag == 60 {
+            let refused = tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap().unwrap().unwrap_err();
+            assert!(refused.to_string().contains("is not switched on again"), "{refused}");
+        } else {
+            sim.until("off and on", |state| state.requests.iter().filter(is_reset).count() == 2).await;
+            drop(asked.await);
+        }
+        faulty.mend();
+        stop.cancel();
+        keeper.await.unwrap();
+    }
 }
