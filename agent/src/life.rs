@@ -108,7 +108,7 @@ impl Life {
                     continue;
                 }
             };
-            self.coordinator.keep(&target);
+            let target = self.coordinator.keep(target);
             let enrolled_at = landfall_session::boot_time();
             backoff.reset();
             tracing::info!(

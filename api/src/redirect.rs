@@ -5,12 +5,22 @@ pub const SZTP_REDIRECT: u8 = 143;
 /// The code of its twin in DHCPv6.
 pub const SZTP_REDIRECT_V6: u16 = 136;
 /// Addresses of one value that are read: a server must not fill the list of what is tried.
-const MOST: usize = 2;
+const MOST: usize = 8;
+/// An option of DHCPv4 holds no more bytes.
+const MOST_BYTES: usize = 255;
 
-/// The option's value with one address; empty where it does not fit an option (253 bytes).
-pub fn redirect_to(url: &str) -> Vec<u8> {
-    let length = u16::try_from(url.len()).ok().filter(|length| *length <= 253);
-    length.map(|length| [&length.to_be_bytes(), url.as_bytes()].concat()).unwrap_or_default()
+/// The option's value with these addresses, as many as are read and fit; empty where none does.
+pub fn redirect_to(urls: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut value = Vec::new();
+    for url in urls.iter().take(MOST).map(AsRef::as_ref) {
+        if let Ok(length) = u16::try_from(url.len())
+            && value.len() + 2 + url.len() <= MOST_BYTES
+        {
+            value.extend(length.to_be_bytes());
+            value.extend(url.as_bytes());
+        }
+    }
+    value
 }
 
 /// The addresses in a value, as they stand there; what is empty, or holds anything but printable ASCII, is left out. Besides the RFC's form,
@@ -44,9 +54,10 @@ mod tests {
     #[test]
     fn addresses_are_read_in_both_forms() {
         let (one, two) = ("https://10.77.0.1:7443", "https://boot.example");
-        let both = [redirect_to(one), redirect_to(two)].concat();
+        let both = redirect_to(&[one, two]);
         for (value, wanted) in [
-            (redirect_to(one), vec![one]),
+            (redirect_to(&[one]), vec![one]),
+            (redirect_to(&["x".repeat(254).as_str(), one]), vec![one]),
             (both.clone(), vec![one, two]),
             (one.as_bytes().to_vec(), vec![one]),
             (format!("{one}\0").into_bytes(), vec![one]),
@@ -55,14 +66,14 @@ mod tests {
             (vec![0], vec![]),
             (vec![], vec![]),
             ([0, 0].repeat(100), vec![]),
-            ([both.clone(), both.clone()].concat(), vec![one, two]),
+            ([&both[..]; 5].concat(), [one, two].repeat(4)),
             (b"10.77.0.1:7443".to_vec(), vec!["10.77.0.1:7443"]),
             // What a console would obey, or take for a line of the agent's own.
             (b"https://x\nfingerprint".to_vec(), vec![]),
-            (redirect_to("https://x\x1b[2J"), vec![]),
+            (redirect_to(&["https://x\x1b[2J"]), vec![]),
         ] {
             assert_eq!(redirected(&value), wanted, "{value:?}");
         }
-        assert_eq!(redirect_to(&"x".repeat(254)), [0; 0]);
+        assert_eq!(redirect_to(&["x".repeat(254)]), [0; 0]);
     }
 }

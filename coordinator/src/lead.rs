@@ -183,7 +183,16 @@ async fn follow_those_there(coordinator: &Coordinator, lead: &mut Lead) {
     loop {
         tokio::select! {
             there = lead.there() => match there {
-                Some(there) => left = Some(there),
+                Some(there) => {
+                    let (own, others) = (coordinator.engine.fleet().own(), &coordinator.config.others);
+                    for stranger in there.beside(own.as_deref().into_iter().chain(others.iter().map(String::as_str))) {
+                        tracing::warn!(
+                            coordinator = stranger,
+                            "a coordinator has this database that `others` does not name: machines and people are not sent to it"
+                        );
+                    }
+                    left = Some(there);
+                }
                 None => return,
             },
             () = sleep(AGAIN), if left.is_some() => {}

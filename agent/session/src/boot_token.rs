@@ -41,7 +41,10 @@ pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Re
             }
         };
         match asked {
-            Ok(token) => return Ok(token),
+            Ok(token) => {
+                target.prefer(place);
+                return Ok(token);
+            }
             Err(why) => problem = Some(why),
         }
     }

@@ -93,6 +93,20 @@ impl Target {
         }
         Ok(Self { places, first: First::default(), pins, nameservers: Vec::new(), proxy: None })
     }
+    /// Whether one place is of both.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.places.iter().any(|place| other.places.contains(place))
+    }
+    /// The same with the places of others behind its own. Those beyond eight are left out.
+    #[must_use]
+    pub fn beside(mut self, others: &[Self]) -> Self {
+        for place in others.iter().flat_map(|other| &other.places) {
+            if !self.places.contains(place) && self.places.len() < MAX_PLACES {
+                self.places.push(place.clone());
+            }
+        }
+        self
+    }
     /// Asks these servers for names, in place of those in `/etc/resolv.conf` (a boot image has none).
     #[must_use]
     pub fn with_nameservers(mut self, nameservers: Vec<IpAddr>) -> Self {

@@ -24,7 +24,9 @@ pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
         return said.into();
     }
     let (code, hint) = match status.code() {
-        Code::Unauthenticated => (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine"),
+        _ if credentials_refused(status) => {
+            (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine")
+        }
         Code::PermissionDenied => (ErrorCode::Forbidden, "read the coordinator's log for the reason"),
         Code::Unimplemented => (ErrorCode::VersionSkew, "agent and coordinator have different releases"),
         Code::ResourceExhausted => (ErrorCode::LimitReached, "the coordinator is busy; the agent tries again"),

@@ -37,8 +37,8 @@ pub(crate) struct ByNetwork {
     kept: Kept,
 }
 
-/// The coordinator that the agent has enrolled with; it is kept until the machine restarts. Another one would not know the workflow that
-/// this one has begun.
+/// The coordinator that the agent has enrolled with, and those that were named beside it; they are kept until the machine restarts. A
+/// network that names others later is another site's: those would not know the workflow that this one has begun.
 pub(crate) type Kept = Arc<OnceLock<Target>>;
 
 impl Coordinator {
@@ -50,10 +50,11 @@ impl Coordinator {
         }
     }
 
-    /// The agent has enrolled with this one.
-    pub(super) fn keep(&self, target: &Target) {
-        if let Self::ByNetwork(by) = self {
-            by.kept.get_or_init(|| target.clone());
+    /// The agent has enrolled with this one. Answers it with those beside it, which take its place.
+    pub(super) fn keep(&self, target: Target) -> Target {
+        match self {
+            Self::Named(_) => target,
+            Self::ByNetwork(by) => by.keep(target),
         }
     }
 }
@@ -113,6 +114,16 @@ impl ByNetwork {
         }
     }
 
+    fn keep(&self, target: Target) -> Target {
+        let beside = || {
+            let ports = self.network.ports();
+            let ports = ports.borrow();
+            let servers = ports.values().filter(|port| port.carrier).flat_map(by_servers);
+            beside(&target, servers, &self.pins)
+        };
+        self.kept.get_or_init(|| target.clone().beside(&beside())).clone()
+    }
+
     fn named(&self, ports: &Ports) -> (Vec<Target>, Vec<String>) {
         let servers: Vec<&[String]> = ports.values().filter(|port| port.carrier).flat_map(by_servers).collect();
         named(&servers, self.beside_boot_url.as_ref(), &self.pins)
@@ -126,6 +137,12 @@ fn named(servers: &[&[String]], beside_boot_url: Option<&String>, pins: &[Pin]) 
     let by_dhcp = (0..most).flat_map(|at| servers.iter().filter_map(move |named| named.get(at)));
     let by_firmware = beside_boot_url.filter(|_| most == 0 && !servers.is_empty());
     targets(by_dhcp.chain(by_firmware), pins)
+}
+
+/// Those that are named by a server that names this one too.
+fn beside<'a>(target: &Target, servers: impl Iterator<Item = &'a [String]>, pins: &[Pin]) -> Vec<Target> {
+    let lists = servers.map(|named| targets(named.iter(), pins).0);
+    lists.filter(|named| named.iter().any(|other| other.meets(target))).flatten().collect()
 }
 
 /// What a port's servers name, of those by which it has an address.
@@ -204,6 +221,16 @@ mod tests {
         assert_eq!(turns(&["http://no"]), [""; 0]);
         let (_, invalid) = targets(["10.77.0.1:7443".to_owned()].iter(), &pins);
         assert!(invalid[0].contains("write https://host:port"), "{invalid:?}");
+    }
+
+    #[test]
+    fn those_beside_the_coordinator_are_of_its_own_servers() {
+        let pins = vec![pin_of_spki(b"ca")];
+        let lists = [["https://a", "https://b"], ["https://c", "https://a"], ["https://d", "https://e"]];
+        let lists = lists.map(|list| list.map(str::to_owned));
+        let target = Target::new("https://a", pins.clone()).unwrap();
+        let kept = target.clone().beside(&beside(&target, lists.iter().map(|list| &list[..]), &pins));
+        assert_eq!(kept, Target::of(&["https://a", "https://b", "https://c"], pins).unwrap());
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Where the agent reaches its coordinator, and those that take its place.
+    pub fn coordinator_urls(&self) -> Vec<String> {
+        [&self.coordinator_url].into_iter().chain(&self.other_coordinator_urls).cloned().collect()
+    }
+
     /// The IPv4 addresses of the coordinators that take this one's place, where they are written as such.
     pub fn other_addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.other_coordinator_urls.iter().filter_map(|url| {

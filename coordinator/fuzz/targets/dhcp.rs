@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         netmask: Ipv4Addr::new(255, 255, 255, 0),
         router: (flags & 2 != 0).then_some(server.address),
         dns: vec![server.address; usize::from(flags >> 4)],
-        coordinator: "https://10.77.0.1:7443".to_owned(),
+        coordinators: vec!["https://10.77.0.1:7443".to_owned()],
         lease: std::time::Duration::from_secs(3600),
     };
     let pool = Pool::new(AddressRange { first: FIRST, last: LAST }, vec![server.address]).expect("a range");

@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         link,
         lease: std::time::Duration::from_secs(3600),
         dns: vec![OWN; usize::from(flags >> 6)],
-        coordinator: "https://[fd77::1]:7443".to_owned(),
+        coordinators: vec!["https://[fd77::1]:7443".to_owned()],
     };
     let server = BootServer { address: OWN, http_port: 7480, arm64: flags & 32 != 0, uki: true, arm64_uki: true };
     let full = Gives { id: vec![0, 3, 0, 1, 2, 0, 0, 0, 0, 1], server, addresses: Some(addresses) };

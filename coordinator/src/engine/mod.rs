@@ -107,9 +107,9 @@ impl Engine {
         // A store without a machine has missed nothing of any.
         let as_of = upkeep::last_beat(&store, started).await?.or(machines.is_empty().then_some(started));
         let horizon = Horizon { as_of, started, lease: settings.lease };
-        let vault = Arc::new(Vault::new(store.clone(), clock.clone()));
         let tokens = Arc::new(Tokens::new(store.clone(), clock.clone()));
-        let fleet = Arc::new(Fleet::new(store, settings, clock, horizon, index));
+        let fleet = Arc::new(Fleet::new(store.clone(), settings, clock.clone(), horizon, index));
+        let vault = Arc::new(Vault::new(fleet.clone(), store, clock));
         let telemetry = Arc::new(Telemetry::new(fleet.clone(), vault.clone(), tokens.clone()));
         workflows.iter().for_each(|workflow| telemetry.follow(workflow));
         let alarms = Arc::new(Alarms::new(fleet.clone()));

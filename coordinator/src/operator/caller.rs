@@ -13,6 +13,9 @@ use super::problem::Refusal;
 use crate::state::Coordinator;
 use crate::tls::{OperatorCert, Peer};
 
+/// With it a coordinator that passes a request on names the caller, as [`Caller::who`].
+pub(super) const WHO: &str = "landfall-who";
+
 /// An admitted caller, as handlers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Operator {
@@ -111,10 +114,13 @@ pub(super) async fn admit(
     match peer {
         Peer::Operator(certificate) => {
             access.check_operator(certificate.checked(), now).await?;
+            // Another coordinator has judged who calls, and says what it was shown.
+            let said = headers.get(WHO).filter(|_| certificate.stands_in).and_then(|who| who.to_str().ok());
+            let who = said.map_or_else(|| format!("{}/{}", certificate.role, certificate.name), str::to_owned);
             Ok(Caller {
                 name: certificate.name.clone(),
                 role: certificate.role,
-                who: format!("{}/{}", certificate.role, certificate.name),
+                who,
                 ends: Some(certificate.not_after),
                 shown: Shown::Certificate(certificate.clone()),
             })

@@ -51,6 +51,8 @@ pub(super) async fn list(
         return watch::stream(&coordinator, wanted, query.resource_version).await;
     }
     let from = query.from.map_or(Ok(pages::Token::default()), |token| token.parse())?;
+    // Another coordinator may have given the pages before.
+    coordinator.engine.fleet().beside().hear_of(from.revision()).await;
     let list = pages::page(coordinator.store.documents(), &wanted, query.limit.unwrap_or_default(), from).await?;
     Ok(Json(list).into_response())
 }

@@ -23,7 +23,8 @@ use landfall_store::{CONFIRMED_WITHIN, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::caller::Operator;
+use super::caller::{Operator, WHO};
+use super::guard::Asked;
 use super::problem::Refusal;
 use super::watch::BOOKMARK_EVERY;
 use crate::state::Coordinator;
@@ -31,6 +32,8 @@ use crate::tls::Peer;
 
 /// The other coordinator answers a connection within this, or is gone.
 const CONNECT: Duration = Duration::from_secs(5);
+/// While it owes an answer, it is asked so often whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(10);
 /// An answer that goes on has an empty line now and then: one that is silent for longer is of a coordinator that hangs.
 const SILENT: Duration = Duration::from_secs(2 * BOOKMARK_EVERY.as_secs());
 /// A part of a list that another coordinator has is there within this, or left out.
@@ -181,8 +184,15 @@ async fn catch_up(coordinator: &Coordinator, kind: Kind, name: &str, begins: boo
     Ok(())
 }
 
-/// Asks other coordinators in this person's name.
+/// Asks other coordinators in this person's name; none where this one has lost its database.
 fn client(coordinator: &Coordinator, operator: &Operator) -> Result<reqwest::Client, Problem> {
+    // Rights may have been taken away since: the other one would go by this one's word.
+    if coordinator.store.documents().unconfirmed() > CONFIRMED_WITHIN {
+        let why = "this coordinator has lost its database, and asks no other one in a person's name";
+        return Err(
+            Problem::new(ErrorCode::StoreUnavailable, why).hint("ask another coordinator, or again in some seconds")
+        );
+    }
     let internal = |what: &str, error: &dyn std::error::Error| {
         Problem::new(ErrorCode::Internal, format!("cannot ask another coordinator: {what}: {error}"))
     };
@@ -192,6 +202,9 @@ fn client(coordinator: &Coordinator, operator: &Operator) -> Result<reqwest::Cli
     reqwest::Client::builder()
         .no_proxy()
         .connect_timeout(CONNECT)
+        // One that hangs answers none.
+        .http2_keep_alive_interval(PING_EVERY)
+        .http2_keep_alive_timeout(CONNECT)
         .redirect(reqwest::redirect::Policy::none())
         .tls_certs_only([reqwest::Certificate::from_der(coordinator.pki.ca_der()).map_err(unfit)?])
         .identity(reqwest::Identity::from_pem(identity.as_bytes()).map_err(unfit)?)
@@ -207,6 +220,9 @@ async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Re
     let client = client(coordinator, operator)?;
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut asked = client.request(parts.method.clone(), format!("{at}{path}"));
+    if let Some(caller) = parts.extensions.get::<Asked>() {
+        asked = asked.header(WHO, caller.who());
+    }
     for header in [CONTENT_TYPE, ACCEPT, IF_MATCH] {
         asked = parts.headers.get_all(&header).iter().fold(asked, |asked, value| asked.header(&header, value));
     }

@@ -98,6 +98,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// For the audit log: `admin/ann`.
+    pub(super) fn who(&self) -> &str {
+        &self.who
+    }
+
     /// The entry that it ended.
     pub(super) fn ended(self, about: About) -> Note {
         let (subject, detail, outcome) = (about.subject, about.detail, AuditOutcome::Done);

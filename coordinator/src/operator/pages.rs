@@ -50,6 +50,13 @@ pub(super) struct Token {
     last: String,
 }
 
+impl Token {
+    /// The revision at which the list began; 0 at its beginning.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision.unwrap_or_default()
+    }
+}
+
 impl std::str::FromStr for Token {
     type Err = Refusal;
     fn from_str(text: &str) -> Result<Self, Refusal> {

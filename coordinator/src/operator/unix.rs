@@ -14,6 +14,7 @@ use axum::{Router, middleware};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::pki::is_name;
 use crate::tls::Peer;
 
 /// How long open requests may go on after shutdown was asked for. Watches never end by themselves.
@@ -99,10 +100,11 @@ async fn introduce(ConnectInfo(Caller(peer)): ConnectInfo<Caller>, mut request: 
     next.run(request).await
 }
 
-/// The user's name by /etc/passwd, read here because the static binary cannot ask NSS; else `uid 1000`.
+/// The user's name by /etc/passwd, read here because the static binary cannot ask NSS; else `uid-1000`. The latter also where the name
+/// cannot stand in a certificate, by which other coordinators know who asks.
 fn user_name(uid: u32) -> String {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    named(&passwd, uid).unwrap_or_else(|| format!("uid {uid}"))
+    named(&passwd, uid).filter(|name| is_name(name)).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
 fn named(passwd: &str, uid: u32) -> Option<String> {

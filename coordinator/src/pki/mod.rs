@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 pub use error::PkiError;
 pub use operator::{ca_pin, issue_operator};
-pub use role::peer_of;
+pub use role::{is_name, peer_of};
 pub use server::ServerCertificates;
 pub use shared::{share, take_over};
 

@@ -21,13 +21,14 @@ const STAND_IN: &str = "landfall://stand-in/";
 #[error("the client's certificate {0}")]
 pub struct RoleError(&'static str);
 
-fn checked(name: &str) -> Result<&str, PkiError> {
+/// Whether a name can stand in a certificate.
+pub fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@');
-    if !name.is_empty() && name.len() <= 253 && name.chars().all(fits) {
-        Ok(name)
-    } else {
-        Err(PkiError::Name(name.to_owned()))
-    }
+    !name.is_empty() && name.len() <= 253 && name.chars().all(fits)
+}
+
+fn checked(name: &str) -> Result<&str, PkiError> {
+    if is_name(name) { Ok(name) } else { Err(PkiError::Name(name.to_owned())) }
 }
 
 pub(super) fn machine_uri(uid: Uuid, name: &str) -> Result<String, PkiError> {

@@ -145,6 +145,8 @@ pub enum Alone {
     Identity,
     /// It begins a workflow, if there is room beside the others.
     Beginning,
+    /// It writes a secret: its values and its document are two writes.
+    Secret,
 }
 
 /// No other coordinator does the same until this is dropped.

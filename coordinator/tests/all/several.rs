@@ -68,7 +68,7 @@ pub(crate) async fn client(sites: &[Site]) -> Client {
 }
 
 /// The first of the two, which leads, and the second beside it.
-fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
+pub(crate) fn both(sites: &[Site; 2]) -> [Coordinator; 2] {
     let first = start(&sites[0], LEADS);
     share(&sites[0].data(), &sites[1].data());
     [first, start(&sites[1], LED)]

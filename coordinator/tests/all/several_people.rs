@@ -1,20 +1,23 @@
 //! People who ask several coordinators of one database: a watch goes on at another one, and a right that is taken away at one is
 //! gone at all; what one was asked the other knows; one that hangs is left; BMCs.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use landfall_api::{ConsoleLine, ConsoleRequest, ErrorCode, Kind, Role, TokenRequest};
 use landfall_bmcsim::{BmcSim, PASSWORD, Quirks, USERNAME};
 use landfall_client::{Client, ClientError, Identity, Lines, Scope};
 use landfall_postgres::Server;
+use landfall_store::{PostgresOptions, Store};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::several::{LEADS, LED, client, endpoint, pair, share, sites, start, until_asked};
+use super::several::{LEADS, LED, both, client, endpoint, pair, share, sites, start, until_asked};
 use super::site::agent::{Agent, patient_template};
-use super::site::{API, LIMIT, Site, document, machine};
+use super::site::{API, LIMIT, Site, call, document, machine};
 
 /// The names and revisions of the next changes, up to that machine's first.
 async fn changes_to(changes: &mut Lines<landfall_client::Change>, name: &str) -> Vec<(String, u64)> {
@@ -197,6 +200,13 @@ async fn bmcs_are_reached_through_every_coordinator() {
         switches(&at_b, action).await;
         bmc.until(action, |seen| seen.computer.is_on == is_on).await;
     }
+    // The end of one is noted in the name of the person who asked.
+    let local = Client::local(&sites[1].data().join("api.sock")).unwrap();
+    let mut console = local.open_console("m1", &ConsoleRequest::default()).await.unwrap();
+    assert!(matches!(next(&mut console).await, ConsoleLine::Opened(_)));
+    drop(console);
+    let is_noted = |line: &str| line.contains("CLOSE ") && line.contains(r#""who":"local/"#);
+    until_asked(&sites[0], &format!("{API}/audit"), |answer| answer.lines().any(is_noted));
     let mut console = at_b.open_console("m1", &ConsoleRequest::default()).await.unwrap();
     let ConsoleLine::Opened(id) = next(&mut console).await else { panic!("the first line is the id") };
     bmc.writes(b"login: ");
@@ -231,4 +241,36 @@ async fn switches(client: &Client, action: &str) {
 
 async fn next(console: &mut Lines<ConsoleLine>) -> ConsoleLine {
     timeout(LIMIT, console.next()).await.unwrap().unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_secret_has_the_values_of_the_write_that_counts() {
+    let server = Server::start(&[]);
+    let url = server.create();
+    let sites = sites([&url, &url]);
+    let _running = both(&sites);
+    let store = Store::open_postgres(PostgresOptions::new(&url, &sites[0].data()).unwrap()).await.unwrap();
+    let apply = |site: &Site, value: &str, version: u64| {
+        let metadata = json!({"name": "s", "resourceVersion": version});
+        let mut secret = document("Secret", "s", json!({"data": {"key": value}}));
+        secret["metadata"] = metadata;
+        let (status, answer) = call(&site.data().join("api.sock"), "POST", &format!("{API}/apply"), &secret).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        (status == 200).then(|| answer["object"]["metadata"]["resourceVersion"].as_u64().unwrap())
+    };
+    let mut version = apply(&sites[0], "first", 0).unwrap();
+    for n in 0..20 {
+        // At both at once, of the same version.
+        let written: Vec<_> = thread::scope(|scope| {
+            let both =
+                sites.each_ref().map(|site| scope.spawn(|| apply(site, &format!("{n} {}", site.url()), version)));
+            both.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let ([Some(newer), None] | [None, Some(newer)]) = written[..] else { panic!("{written:?}") };
+        let counts = &sites[usize::from(written[0].is_none())];
+        let values = store.secrets().get("secret/s", Timestamp::MIN).await.unwrap().unwrap();
+        let values: Value = serde_json::from_slice(&values).unwrap();
+        assert_eq!(values["data"]["key"], format!("{n} {}", counts.url()));
+        version = newer;
+    }
 }

@@ -26,6 +26,8 @@ pub enum DhcpMode {
     Proxy,
     /// The network's only server, over IPv6; nothing is served over IPv4.
     FullV6,
+    /// None: the network has another, or no machine needs one.
+    Off,
 }
 
 /// How a coordinator is set up.
@@ -84,7 +86,7 @@ impl CoordinatorProcess {
     /// [`LabError`] with the end of its log.
     pub async fn start(options: &CoordinatorOptions, network: &Network, dir: &Path) -> Result<Self, LabError> {
         let address = match options.dhcp {
-            DhcpMode::Full | DhcpMode::Proxy => Network::ADDRESS.into(),
+            DhcpMode::Full | DhcpMode::Proxy | DhcpMode::Off => Network::ADDRESS.into(),
             DhcpMode::FullV6 => Network::ADDRESS_V6.into(),
         };
         let site = Site { namespace: network.namespace(), address, interface: Network::BRIDGE };
@@ -201,6 +203,7 @@ fn configuration(options: &CoordinatorOptions, site: &Site<'_>, data: &Path) -> 
         DhcpMode::Full => "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\"",
         DhcpMode::Proxy => "mode = \"proxy\"",
         DhcpMode::FullV6 => "mode = \"full\"",
+        DhcpMode::Off => "mode = \"off\"",
     };
     let others = serde_json::json!(options.others);
     let text = |path: &Path| toml_string(&path.to_string_lossy());

@@ -29,7 +29,7 @@ fn answer(kind: u8, xid: u32, options: &[Vec<u8>]) -> Vec<u8> {
 /// A name server, and the coordinator.
 fn nameserver() -> Vec<u8> {
     let server = option(23, &Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53).octets());
-    [server, option(SZTP_REDIRECT_V6, &landfall_api::redirect_to(COORDINATOR))].concat()
+    [server, option(SZTP_REDIRECT_V6, &landfall_api::redirect_to(&[COORDINATOR]))].concat()
 }
 
 /// The kind and exchange of the one message that is sent.

@@ -26,8 +26,8 @@ pub struct Network {
     pub router: Option<Ipv4Addr>,
     /// Option 6.
     pub dns: Vec<Ipv4Addr>,
-    /// Option 143: the coordinator's address, `https://HOST:PORT`, for those who ask.
-    pub coordinator: String,
+    /// Option 143: the coordinators' addresses, `https://HOST:PORT`, for those who ask; this one's first.
+    pub coordinators: Vec<String>,
     /// How long an address is given for; at most `u32::MAX` seconds.
     pub lease: Duration,
 }
@@ -184,7 +184,7 @@ fn lease_reply(
 
 fn add_network(reply: &mut Reply, request: &Request, network: &Network) {
     if request.asks_coordinator {
-        reply.add_coordinator(&network.coordinator);
+        reply.add_coordinators(&network.coordinators);
     }
     let options = reply.message.opts_mut();
     options.insert(DhcpOption::SubnetMask(network.netmask));

@@ -105,8 +105,8 @@ impl Reply {
     }
 
     /// Adds the coordinator's address. One that does not fit an option is left out.
-    pub fn add_coordinator(&mut self, url: &str) {
-        let value = Some(redirect_to(url)).filter(|value| !value.is_empty());
+    pub fn add_coordinators(&mut self, urls: &[String]) {
+        let value = Some(redirect_to(urls)).filter(|value| !value.is_empty());
         value.into_iter().for_each(|value| insert_raw(&mut self.message, OptionCode::from(SZTP_REDIRECT), value));
     }
 

@@ -80,7 +80,7 @@ impl Leases {
             netmask: Ipv4Addr::new(255, 255, 255, 0),
             router: None,
             dns: Vec::new(),
-            coordinator: String::new(),
+            coordinators: Vec::new(),
             lease: std::time::Duration::from_secs(3600),
         };
         Self { subnets: Arc::new(Mutex::new(Subnets::new(Subnet { network, pool }, Vec::new()))), clock }
@@ -293,8 +293,8 @@ async fn full_mode(config: &Config, own: Ipv4Addr, file: LeaseFile) -> Result<Mo
     let missing = || invalid("dhcp.range", "is missing".to_owned(), "write one such as 10.77.0.100-10.77.0.199");
     let range = dhcp.range.ok_or_else(missing)?;
     let network = |inside, netmask, router, dns: &[Ipv4Addr]| {
-        let (dns, lease, coordinator) = (dns.to_vec(), dhcp.lease.get(), config.coordinator_url.clone());
-        Network { inside, netmask, router, dns, coordinator, lease }
+        let (dns, lease, coordinators) = (dns.to_vec(), dhcp.lease.get(), config.coordinator_urls());
+        Network { inside, netmask, router, dns, coordinators, lease }
     };
     let resolvers = dhcp.dns_v4();
     let link = network(own, dhcp.netmask, dhcp.router, &resolvers);

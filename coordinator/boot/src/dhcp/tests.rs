@@ -32,8 +32,8 @@ fn server() -> BootServer {
 fn subnet(third: u8, router: Option<Ipv4Addr>) -> Subnet {
     let (inside, netmask) = (Ipv4Addr::new(10, 77, third, 100), Ipv4Addr::new(255, 255, 255, 0));
     let range = AddressRange { first: inside, last: Ipv4Addr::new(10, 77, third, 199) };
-    let coordinator = "https://10.77.0.1:7443".to_owned();
-    let network = Network { inside, netmask, router, dns: vec![], coordinator, lease: Duration::from_secs(3600) };
+    let coordinators = vec!["https://10.77.0.1:7443".to_owned()];
+    let network = Network { inside, netmask, router, dns: vec![], coordinators, lease: Duration::from_secs(3600) };
     Subnet { network, pool: Pool::new(range, vec![OWN]).unwrap().within(netmask, vec![OWN]) }
 }
 

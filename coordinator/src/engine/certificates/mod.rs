@@ -81,12 +81,13 @@ impl Certificates {
     /// # Errors
     /// As [`Self::check_certificate`].
     pub async fn check_for_call(&self, certificate: &MachineCert) -> Result<(), Problem> {
-        let refused = match self.check_certificate(certificate) {
-            Err(problem) if self.fleet.own().is_some() => problem,
-            judged => return judged,
-        };
+        let judged = self.check_certificate(certificate);
+        // One that has ended is not good at any coordinator.
+        if judged.is_ok() || self.fleet.own().is_none() || certificate.not_after <= self.fleet.now() {
+            return judged;
+        }
         if LOOKS.step().is_none() {
-            return Err(refused);
+            return Err(Fleet::has_not_heard());
         }
         self.fleet.hear_others().await?;
         self.check_certificate(certificate)

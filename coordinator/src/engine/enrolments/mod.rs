@@ -6,6 +6,7 @@ mod rules;
 mod types;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use landfall_api::message::{EnrollRequest, Proof};
 use landfall_api::{AuditOutcome, ErrorCode, Machine, Problem, ProofKind, Reason, Shared};
@@ -19,6 +20,9 @@ use super::tokens::{Read, Tokens};
 pub use approve::by_token_only;
 use landfall_store::audit::{ANONYMOUS, MACHINE, Note};
 pub use types::{Asker, Enrolled, Enrolment};
+
+/// For so long at least a key can enrol again with the boot token that it was the first to use. No other key can.
+const BOUND: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Which computer gets a certificate, and by whose word. Cloning it shares it.
 #[derive(Clone)]
@@ -126,8 +130,8 @@ impl Enrolments {
         for _ in 0..CAS_TRIES {
             // Judged under the lock: another key may have been first. At another coordinator it still may be.
             let (read, machine) = self.judge(request, &name, token, &key).await?;
-            // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
-            let ttl = self.fleet.settings().certificate_ttl * 2;
+            // From now on the token is the key's own, for when its certificate has ended while no coordinator could be reached.
+            let ttl = BOUND.max(self.fleet.settings().certificate_ttl * 2);
             if self.tokens.bind(token, read, key.clone(), ttl).await? {
                 let enrolled = self.certificates.give_certificate(&machine, &request.csr_der).await?;
                 tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");

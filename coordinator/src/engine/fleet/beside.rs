@@ -30,7 +30,7 @@ pub struct Beside {
     /// Up to which revision the index has taken in what others stored.
     followed: watch::Sender<u64>,
     /// What this coordinator does while no other one does it, and since when.
-    held: [AsyncMutex<(Weak<Hold>, Instant)>; 2],
+    held: [AsyncMutex<(Weak<Hold>, Instant)>; 3],
 }
 
 impl Beside {
@@ -41,7 +41,7 @@ impl Beside {
             lead: Mutex::default(),
             led_by: Mutex::default(),
             followed: watch::Sender::new(0),
-            held: [(); 2].map(|()| AsyncMutex::new((Weak::new(), clock.steady()))),
+            held: [(); 3].map(|()| AsyncMutex::new((Weak::new(), clock.steady()))),
             clock,
         }
     }

@@ -96,8 +96,13 @@ impl Fleet {
         if self.beside.hear_of(newest).await {
             return Ok(());
         }
+        Err(Self::has_not_heard())
+    }
+
+    /// Why nothing is refused by what another coordinator may have changed.
+    pub(in crate::engine) fn has_not_heard() -> Problem {
         let late = "this coordinator has not yet taken in what other coordinators stored";
-        Err(Problem::new(ErrorCode::StoreUnavailable, late).hint("ask again in some seconds"))
+        Problem::new(ErrorCode::StoreUnavailable, late).hint("ask again in some seconds")
     }
 
     /// Whether what one of several coordinators does alone may be done now.

@@ -38,7 +38,7 @@ impl Vault {
     pub(in crate::engine) async fn account_to_set(
         &self, machine: &Machine, spec: &BmcAccountSpec, (workflow, action): (Uuid, &str),
     ) -> Result<BmcAccount, Problem> {
-        let _one_at_a_time = self.changes.lock().await;
+        let _alone = self.alone().await?;
         let (owner, name) = (&machine.metadata.name, bmc_secret(machine));
         let refused = |code, message: String, hint: String| {
             Err(Problem::new(code, message).at(format!("Secret/{name}")).hint(hint))
@@ -149,7 +149,7 @@ impl Vault {
     pub(in crate::engine) async fn account_is_set(
         &self, machine: &Machine, (workflow, action): (Uuid, &str), bmc: (IpAddr, &BmcAddress),
     ) -> Result<(), Problem> {
-        let _one_at_a_time = self.changes.lock().await;
+        let _alone = self.alone().await?;
         let name = bmc_secret(machine);
         // One that was deleted meanwhile is not made again: that is a person's wish.
         let Some(mut document) = self.document(&name).await? else { return Ok(()) };

@@ -8,6 +8,8 @@
 mod bmc_account;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{
@@ -16,13 +18,17 @@ use landfall_api::{
 };
 use landfall_bmc::Account;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub(super) use self::bmc_account::bmc_secret;
-use super::{Clock, internal};
-use landfall_store::{Store, StoreError};
+use super::{Clock, fleet::Fleet, internal};
+use landfall_store::{Alone, Hold, Store, StoreError};
 
 use crate::workflow::{SecretRef, references, resolve};
+
+/// A machine's lock may be held while others write secrets: for so long at most.
+const WITHIN: Duration = Duration::from_secs(5);
 
 /// An account: the uid of its Secret, and the version of the values.
 pub(in crate::engine) type Version = (Uuid, u64);
@@ -67,6 +73,7 @@ fn belongs_to(spec: &SecretSpec, machine: &Machine) -> bool {
 
 /// Secrets: their documents, and their values, sealed in the store.
 pub(super) struct Vault {
+    fleet: Arc<Fleet>,
     store: Store,
     clock: Clock,
     /// One change of a secret's values at a time: they and their document are two writes.
@@ -74,8 +81,21 @@ pub(super) struct Vault {
 }
 
 impl Vault {
-    pub(super) fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock, changes: tokio::sync::Mutex::default() }
+    pub(super) fn new(fleet: Arc<Fleet>, store: Store, clock: Clock) -> Self {
+        Self { fleet, store, clock, changes: tokio::sync::Mutex::default() }
+    }
+
+    /// Waits until no other change of a secret is under way, here or at another coordinator, and what those stored is known here.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    async fn alone(&self) -> Result<(Arc<Hold>, tokio::sync::MutexGuard<'_, ()>), Problem> {
+        let both = async {
+            let one = self.changes.lock().await;
+            Ok((self.fleet.beside().alone(Alone::Secret).await?, one))
+        };
+        let late = || Problem::new(ErrorCode::StoreUnavailable, "other secrets are being written for too long");
+        timeout(WITHIN, both).await.unwrap_or_else(|_| Err(late().hint("repeat the request in a moment")))
     }
 
     async fn document(&self, name: &str) -> Result<Option<Shared<Secret>>, Problem> {
@@ -105,7 +125,7 @@ impl Vault {
         let name = given.metadata.name.clone();
         let at = format!("Secret/{name}");
         let data = std::mem::take(&mut given.spec.data);
-        let _one_at_a_time = self.changes.lock().await;
+        let _alone = if dry_run { None } else { Some(self.alone().await?) };
         let (stored, kept) = (self.document(&name).await?, self.values(&name).await?);
         if data.is_empty() && kept.is_none() {
             return Err(Problem::new(ErrorCode::InvalidDocument, "the secret has no values")
@@ -235,7 +255,7 @@ impl Vault {
 
     /// Removes a secret's values, then its document.
     pub(super) async fn delete(&self, name: &str, version: Option<u64>) -> Result<Document, Problem> {
-        let _one_at_a_time = self.changes.lock().await;
+        let _alone = self.alone().await?;
         // The values go first, so the version is looked at before; whatever changes it waits here.
         let stored = self.document(name).await?.map_or(0, |secret| secret.metadata.resource_version);
         if let Some(given) = version.filter(|version| *version != stored) {

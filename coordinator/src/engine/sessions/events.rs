@@ -8,17 +8,22 @@ use landfall_machine::run::{MAX_INTERRUPTIONS, hint_at_phone_home, open_at_phone
 use landfall_machine::{Epoch, Input, MachineState, Which};
 use uuid::Uuid;
 
+use landfall_edge::gate::Limiter;
 use landfall_edge::metrics::metrics;
 use landfall_store::{StoreError, access::same};
 
-use super::{super::fleet::Live, Sessions};
+use super::super::fleet::{Fleet, Live};
+use super::Sessions;
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;
 
-/// The runs that a batch names, as they were before it; nothing for one that is not there.
+/// Before events of an unknown workflow are left out, what others have stored is taken in; so often at most.
+static LOOKS: Limiter = Limiter::a_second(20);
+
+/// The runs that a batch names, as they were before it, nothing for one that is not there; and whether others were heard for that.
 #[derive(Default)]
-struct Runs(HashMap<Uuid, Option<Document>>);
+struct Runs(HashMap<Uuid, Option<Document>>, bool);
 
 impl Runs {
     fn name_of(&self, uid: Uuid) -> Option<String> {
@@ -122,7 +127,13 @@ impl Sessions {
     async fn is_of(&self, runs: &mut Runs, record: &EventRecord, machine: &str) -> Result<bool, Problem> {
         let uid = record.workflow_uid;
         if let Entry::Vacant(unread) = runs.0.entry(uid) {
-            let name = self.fleet.index().workflow_name(uid);
+            let mut name = self.fleet.index().workflow_name(uid);
+            // Events of one that is not there are acknowledged, and lost.
+            if name.is_none() && self.fleet.own().is_some() && !std::mem::replace(&mut runs.1, true) {
+                LOOKS.step().ok_or_else(Fleet::has_not_heard)?;
+                self.fleet.hear_others().await?;
+                name = self.fleet.index().workflow_name(uid);
+            }
             unread.insert(match &name {
                 Some(name) => self.fleet.store().documents().get(Kind::Workflow, name).await?,
                 None => None,

@@ -292,6 +292,13 @@ async fn a_certificate_from_another_coordinator_counts_at_once() {
     let certificates = pair.a.engine.certificates();
     assert!(certificates.check_certificate(&certificate).is_err(), "it has not heard of that machine yet");
     certificates.check_for_call(&certificate).await.unwrap();
+    // One that is refused is so by the newest state, or not for good.
+    let unknown = super::certificate(Uuid::from_u128(7));
+    let refused = certificates.check_for_call(&unknown).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused}");
+    let asked = (0..40).map(|_| certificates.check_for_call(&unknown));
+    let last = futures::future::join_all(asked).await.pop().unwrap().unwrap_err();
+    assert_eq!(last.code, ErrorCode::StoreUnavailable, "{last}");
 }
 
 #[tokio::test]

@@ -49,6 +49,9 @@ impl Access {
             );
         }
         let _one = self.inner.changing.lock().await;
+        // Never back: another coordinator's clock may be ahead of this one's.
+        let known = self.with(|held| held.revoked.0.get(name).copied()).await?;
+        let now = known.map_or(now, |known| known.max(now));
         let full = self.with(|held| held.revoked.0.len() >= MAX_REVOKED && !held.revoked.0.contains_key(name)).await?;
         if full {
             let message = format!("the limit of {MAX_REVOKED} revoked operators is reached");

@@ -18,6 +18,7 @@ const fn lock(what: Alone) -> i64 {
     match what {
         Alone::Identity => 0x6c66_1d3b_c75a_0e11,
         Alone::Beginning => 0x6c66_8ae4_306f_b9d7,
+        Alone::Secret => 0x6c66_b52d_91c8_4e63,
     }
 }
 

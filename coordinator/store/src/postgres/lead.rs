@@ -33,6 +33,12 @@ impl There {
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(name.get(..NAME).unwrap_or(name))
     }
+
+    /// Those that are none of these.
+    pub fn beside<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Vec<&str> {
+        let known: HashSet<_> = known.into_iter().map(|name| name.get(..NAME).unwrap_or(name)).collect();
+        self.0.iter().map(String::as_str).filter(|name| !known.contains(name)).collect()
+    }
 }
 
 impl<S: Into<String>> FromIterator<S> for There {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
 use landfall_image::iso;
-use landfall_lab::{CoordinatorOptions, Firmware, Machine, Medium, Network};
+use landfall_lab::{CoordinatorOptions, DhcpMode, Firmware, Machine, Mark, Medium, Network};
 use serde_json::json;
 
 use super::Context;
@@ -80,8 +80,27 @@ pub(super) async fn waits_for_a_workflow(context: Context) -> anyhow::Result<()>
     for said in [named, "m1 has nothing to run"] {
         machine.wait_serial(power_on, said, scene.limit(BOOT)).await?;
     }
+    // It looks at its hardware again when it is asked.
+    let (_, said) = scene.landfall_prints(&["inspect", "m1"]).await?;
+    ensure!(said.contains("The hardware of the machine is as it was."), "landfall inspect says: {said}");
     let workflow = scene.provision(&machine).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// No host of the network gives addresses: the medium has the machine's own, as the kernel's `ip=` does.
+pub(super) async fn with_a_static_address(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start_on(context, Network::create()?, DhcpMode::Off).await?;
+    let ip = format!("ip=10.77.0.60::{}:255.255.255.0::eth0:none:{}", Network::ADDRESS, Network::ADDRESS);
+    let medium = medium_with(&scene, format!("{ip} {}", command_line(&scene).await?)).await?;
+    let mut machine =
+        scene.described(scene.ordinary("m1").firmware(Firmware::Bios).medium(&medium, Medium::Cd)).await?;
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let actions = json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]);
+    scene.apply("Template", "install", json!({ "actions": actions, "successOn": "reboot" })).await?;
+    let (workflow, power_on) = scene.install(&mut machine).await?;
+    machine.wait_serial(power_on, ": address 10.77.0.60/24", BOOT).await?;
+    ensure!(!scene.has_logged(Mark::default(), &["service=dhcp"]), "the coordinator answered by DHCP");
     require_installed(&machine, &workflow)
 }
 

@@ -153,6 +153,7 @@ const TESTS: &[Test] = tests! {
     "c" bios_a_virtual_cd_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Cd);
     "c" bios_a_usb_stick_installs_a_machine_that_a_rule_approves full |c| medium::installs(c, Firmware::Bios, Medium::Usb);
     "c" bios_a_virtual_cd_waits_for_its_machines_workflow full medium::waits_for_a_workflow;
+    "c" bios_a_machine_without_dhcp_installs_from_a_cd full medium::with_a_static_address;
     "c" uefi_a_signed_stick_alone_passes_secure_boot full secure_boot::from_a_usb_stick;
     "c" uefi_a_signed_image_over_http_passes_secure_boot full secure_boot::over_http;
     "c" uefi_shim_starts_what_the_machine_owners_key_signed full secure_boot::by_way_of_shim;

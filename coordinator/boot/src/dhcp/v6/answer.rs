@@ -38,7 +38,7 @@ pub struct Addresses {
     /// Resolvers.
     pub dns: Vec<Ipv6Addr>,
     /// The coordinator's address, `https://HOST:PORT`, for those who ask.
-    pub coordinator: String,
+    pub coordinators: Vec<String>,
 }
 
 /// The answer, to be sent to where the request came from.
@@ -101,7 +101,7 @@ pub fn answer(request: &Request, standing: Standing, gives: &Gives) -> Result<Me
         Ok(file) => add_boot(&mut reply, request, &file, gives),
         // Its code is higher than that of a loader's URL, behind which nothing may stand; and no firmware asks.
         Err(_) if request.asks_coordinator => {
-            let value = redirect_to(&addresses.coordinator);
+            let value = redirect_to(&addresses.coordinators);
             let option = UnknownOption::new(OptionCode::from(SZTP_REDIRECT_V6), value);
             reply.opts_mut().insert(DhcpOption::Unknown(option));
         }

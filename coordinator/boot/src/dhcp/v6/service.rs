@@ -59,8 +59,8 @@ impl DhcpV6Service {
             if !config.takes_over {
                 refuse_other_servers(&interface).await?;
             }
-            let coordinator = config.coordinator_url.clone();
-            addresses = Some(Addresses { link, lease: dhcp.lease.get(), dns: dhcp.dns_v6(), coordinator });
+            let coordinators = config.coordinator_urls();
+            addresses = Some(Addresses { link, lease: dhcp.lease.get(), dns: dhcp.dns_v6(), coordinators });
             let advert = Advert::Managed { prefix: link.prefix(), length: link.prefix_length };
             let failed = |source| DhcpError::Adverts { interface: interface.clone(), source };
             adverts = Some(RouterAdverts::start(&interface, advert).map_err(failed)?);

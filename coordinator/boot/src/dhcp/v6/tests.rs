@@ -24,7 +24,7 @@ fn gives(full: bool) -> Gives {
         link: Link { own: OWN, prefix_length: 64 },
         lease: Duration::from_secs(1000),
         dns: vec!["fd77::53".parse().unwrap()],
-        coordinator: "https://[fd77::1]:7443".into(),
+        coordinators: vec!["https://[fd77::1]:7443".into()],
     };
     Gives {
         id: SERVER.to_vec(),
