@@ -255,6 +255,7 @@ async fn a_secret_has_the_values_of_the_write_that_counts() {
         let mut secret = document("Secret", "s", json!({"data": {"key": value}}));
         secret["metadata"] = metadata;
         let (status, answer) = call(&site.data().join("api.sock"), "POST", &format!("{API}/apply"), &secret).unwrap();
+        assert!(matches!(status, 200 | 409), "{status} {answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         (status == 200).then(|| answer["object"]["metadata"]["resourceVersion"].as_u64().unwrap())
     };

@@ -17,6 +17,8 @@ const SWITCHED: Duration = Duration::from_secs(35);
 const TURN: Duration = Duration::from_secs(20);
 /// A coordinator that stops waits no longer for the power to read off. What one alone does ends within 10 s.
 const ENDS: Duration = Duration::from_secs(5);
+/// What other coordinators have stored is waited for so often, 2 s each.
+const HEARS: usize = 4;
 /// Between readings meanwhile.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -41,8 +43,8 @@ impl Driver {
         for (n, change) in changes.iter().enumerate() {
             let is_last = n + 1 == changes.len();
             // Also where the request has waited, and a workflow has begun meanwhile, at another coordinator too.
-            if n == 0 {
-                self.shared.fleet.hear_others().await?;
+            if n == 0 && !request.force {
+                self.hear_others().await?;
             }
             let Some(found) = self.documents().await? else { break };
             may_change(&found, request)?;
@@ -80,6 +82,16 @@ impl Driver {
             }
         }
         Ok(power)
+    }
+
+    /// Takes in what other coordinators have stored, though they are slow.
+    async fn hear_others(&self) -> Result<(), Problem> {
+        for _ in 1..HEARS {
+            if self.shared.fleet.hear_others().await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.shared.fleet.hear_others().await
     }
 
     /// Waits until one more machine may be switched on.

@@ -77,7 +77,9 @@ impl Driver {
         }
         if matches!(step, Step::Shutdown | Step::Off) {
             // A workflow may have begun through another coordinator.
-            self.shared.fleet.hear_others().await?;
+            if self.shared.fleet.hear_others().await.is_err() {
+                return Ok(Some(SWITCHING));
+            }
             match self.documents().await? {
                 Some(newest) if self.next(&newest) == *step => {}
                 _ => return Ok(None),

@@ -27,7 +27,7 @@ use landfall_store::{Alone, Hold, Store, StoreError};
 
 use crate::workflow::{SecretRef, references, resolve};
 
-/// A machine's lock may be held while others write secrets: for so long at most.
+/// A machine's lock, and that of all coordinators, may be held while others write secrets here: for so long at most.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// An account: the uid of its Secret, and the version of the values.
@@ -90,12 +90,14 @@ impl Vault {
     /// # Errors
     /// [`Problem`] of the store.
     async fn alone(&self) -> Result<(Arc<Hold>, tokio::sync::MutexGuard<'_, ()>), Problem> {
-        let both = async {
-            let one = self.changes.lock().await;
-            Ok((self.fleet.beside().alone(Alone::Secret).await?, one))
-        };
+        // Those of this coordinator share it.
+        let hold = self.fleet.beside().alone(Alone::Secret).await?;
+        if self.fleet.own().is_none() {
+            return Ok((hold, self.changes.lock().await));
+        }
         let late = || Problem::new(ErrorCode::StoreUnavailable, "other secrets are being written for too long");
-        timeout(WITHIN, both).await.unwrap_or_else(|_| Err(late().hint("repeat the request in a moment")))
+        let one = timeout(WITHIN, self.changes.lock()).await;
+        Ok((hold, one.map_err(|_| late().hint("repeat the request in a moment"))?))
     }
 
     async fn document(&self, name: &str) -> Result<Option<Shared<Secret>>, Problem> {

@@ -297,8 +297,9 @@ async fn a_certificate_from_another_coordinator_counts_at_once() {
     let refused = certificates.check_for_call(&unknown).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused}");
     let asked = (0..40).map(|_| certificates.check_for_call(&unknown));
-    let last = futures::future::join_all(asked).await.pop().unwrap().unwrap_err();
-    assert_eq!(last.code, ErrorCode::StoreUnavailable, "{last}");
+    let codes: Vec<_> =
+        futures::future::join_all(asked).await.into_iter().map(|judged| judged.unwrap_err().code).collect();
+    assert!(codes.contains(&ErrorCode::StoreUnavailable), "{codes:?}");
 }
 
 #[tokio::test]

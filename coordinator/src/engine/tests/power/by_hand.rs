@@ -119,7 +119,7 @@ async fn a_machine_that_is_switched_off_is_switched_on_again() {
         }
         let is_reset = |request: &&String| request.ends_with("ComputerSystem.Reset");
         if lag == 60 {
-            let refused = tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap().unwrap().unwrap_err();
+            let refused = tokio::time::timeout(Duration::from_secs(30), asked).await.unwrap().unwrap().unwrap_err();
             assert!(refused.to_string().contains("is not switched on again"), "{refused}");
         } else {
             sim.until("off and on", |state| state.requests.iter().filter(is_reset).count() == 2).await;
