@@ -38,6 +38,11 @@ pub(super) async fn cut_in_half(context: Context) -> anyhow::Result<()> {
     ensure!(!machine.disk(0).has_boot_signature()?, "a disk with half an image carries a boot signature");
     ensure!(!machine.disk(0).has_backup_gpt()?, "a disk with half an image carries a partition table at its end");
 
+    // The agent waits for what a person says, and looks at its machine again when it is asked: after what was written, nothing has changed.
+    scene.landfall(&["inspect", "m1"]).await?;
+    let (_, said) = scene.landfall_prints(&["inspect", "m1"]).await?;
+    ensure!(said.contains("The hardware of the machine is as it was."), "landfall inspect says: {said}");
+
     server.set([]).await?;
     machine.power_cut().await;
     let (again, power_on) = scene.install(&mut machine).await?;

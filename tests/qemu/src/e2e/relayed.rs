@@ -22,7 +22,7 @@ pub(super) async fn by_a_router(context: Context) -> anyhow::Result<()> {
     let mut machine = builder.build(&far, &scene.context.dir, scene.context.accel)?;
     let asks = scene.coordinator.log().mark();
     machine.power_on().await?;
-    scene.coordinator.wait_log(asks, &["service=dhcp", machine.mac()], scene.limit(BOOT)).await?;
+    scene.coordinator.wait_log(asks, &[machine.mac(), r#"answer="none""#], scene.limit(BOOT)).await?;
     let seen = scene.landfall(&["get", "sightings"]).await?;
     let its = seen.lines().find(|line| line.contains(machine.mac()));
     ensure!(its.is_some_and(|line| line.contains("no machine has this address; describe it")), "{seen}");
