@@ -21,13 +21,18 @@ const MAX_SEQ: u64 = 256;
 /// Before events of an unknown workflow are left out, what others have stored is taken in; so often at most.
 static LOOKS: Limiter = Limiter::a_second(20);
 
-/// The runs that a batch names, as they were before it, nothing for one that is not there; and whether others were heard for that.
+/// The runs that a batch names.
 #[derive(Default)]
-struct Runs(HashMap<Uuid, Option<Document>>, bool);
+struct Runs {
+    /// As they were before it; nothing for one that is not there.
+    found: HashMap<Uuid, Option<Document>>,
+    /// What other coordinators have stored was taken in for one that was not known.
+    heard_others: bool,
+}
 
 impl Runs {
     fn name_of(&self, uid: Uuid) -> Option<String> {
-        Some(self.0.get(&uid)?.as_ref()?.metadata().name.clone())
+        Some(self.found.get(&uid)?.as_ref()?.metadata().name.clone())
     }
 }
 
@@ -62,7 +67,7 @@ impl Sessions {
                 EventBody::Finished { result } => {
                     self.telemetry.clean_result(record.workflow_uid, result).await?;
                     // Before the event is stored: until then the agent sends it again, and this counts once.
-                    if let Some(Some(Document::Workflow(run))) = runs.0.get(&record.workflow_uid) {
+                    if let Some(Some(Document::Workflow(run))) = runs.found.get(&record.workflow_uid) {
                         let at = (record.action_index as usize, record.attempt);
                         self.accounts.finished(run, at, result).await?;
                         self.steps.accept_spec(&mut live, &machine).await?;
@@ -126,10 +131,10 @@ impl Sessions {
     /// Whether this machine has the run that an event is of.
     async fn is_of(&self, runs: &mut Runs, record: &EventRecord, machine: &str) -> Result<bool, Problem> {
         let uid = record.workflow_uid;
-        if let Entry::Vacant(unread) = runs.0.entry(uid) {
+        if let Entry::Vacant(unread) = runs.found.entry(uid) {
             let mut name = self.fleet.index().workflow_name(uid);
             // Events of one that is not there are acknowledged, and lost.
-            if name.is_none() && self.fleet.own().is_some() && !std::mem::replace(&mut runs.1, true) {
+            if name.is_none() && self.fleet.own().is_some() && !std::mem::replace(&mut runs.heard_others, true) {
                 LOOKS.step().ok_or_else(Fleet::has_not_heard)?;
                 self.fleet.hear_others().await?;
                 name = self.fleet.index().workflow_name(uid);
@@ -139,7 +144,7 @@ impl Sessions {
                 None => None,
             });
         }
-        let Some(Some(document)) = runs.0.get(&uid) else { return Ok(false) };
+        let Some(Some(document)) = runs.found.get(&uid) else { return Ok(false) };
         let Document::Workflow(workflow) = document else { return Ok(false) };
         let found = workflow.status.as_ref().and_then(|s| s.action(record.action_index as usize));
         let Some(action) = found.filter(|_| workflow.spec.machine == machine) else { return Ok(false) };

@@ -35,6 +35,15 @@ async fn store(options: &PostgresOptions, name: &str) -> PostgresStore {
     within(PostgresStore::open(options.clone().named(name))).await.unwrap()
 }
 
+/// The store of a coordinator that has written five documents, and nothing else.
+async fn with_five(options: &PostgresOptions) -> PostgresStore {
+    let a = store(options, "a").await;
+    for n in 0..5 {
+        a.create(machine(&format!("m{n}"))).await.unwrap();
+    }
+    a
+}
+
 async fn sees(lead: &mut Lead, expected: &[&str]) {
     let expected = expected.iter().copied().collect::<There>();
     within(async { while lead.there().await.expect("it leads") != expected {} }).await;
@@ -265,10 +274,7 @@ async fn an_older_version_is_left_at_work_alone() {
 async fn one_whose_database_went_back_starts_anew() {
     let server = Server::start(&[]);
     let options = server.database();
-    let a = store(&options, "a").await;
-    for n in 0..5 {
-        a.create(machine(&format!("m{n}"))).await.unwrap();
-    }
+    let a = with_five(&options).await;
     // As a standby has it that missed the last three.
     server.sql(
         "test0",
@@ -287,10 +293,7 @@ async fn one_whose_database_went_back_starts_anew() {
 async fn one_whose_past_others_have_replaced_starts_anew() {
     let server = Server::start(&[]);
     let options = server.database();
-    let a = store(&options, "a").await;
-    for n in 0..5 {
-        a.create(machine(&format!("m{n}"))).await.unwrap();
-    }
+    let a = with_five(&options).await;
     // As it is when a standby takes over that missed the last one, and another coordinator has written two before this one is connected.
     server.sql(
         "test0",

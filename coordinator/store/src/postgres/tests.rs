@@ -448,46 +448,6 @@ async fn changes_are_kept_within_a_bound() {
 }
 
 #[tokio::test]
-async fn an_unreadable_document_keeps_its_name() {
-    let server = Server::start(&[]);
-    let options = server.database();
-    let store = PostgresStore::open(options.clone()).await.unwrap();
-    for name in ["m1", "m2"] {
-        store.create(machine(name)).await.unwrap();
-    }
-    drop(store);
-    server.sql("test0", "UPDATE documents SET json = replace(json, '\"spec\"', '\"speck\"') WHERE name = 'm2'");
-    assert_eq!(PostgresStore::examine(options.clone()).await.unwrap().0.len(), 1);
-    let store = PostgresStore::open(options).await.unwrap();
-    let unreadable = store.unreadable();
-    let [bad] = unreadable.as_slice() else { panic!("{unreadable:?}") };
-    assert!(bad.name == "m2" && bad.why.contains("speck"), "{bad}");
-    let refused = store.create(machine("m2")).await.unwrap_err();
-    assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
-    assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap().0.len(), 1);
-    store.create(machine("m3")).await.unwrap();
-    assert!(server.sql("test0", "SELECT json FROM documents WHERE name = 'm2'").contains("speck"), "it is kept");
-    // Another coordinator, of another version, stores one that this one cannot read.
-    let change = r#"BEGIN; UPDATE documents SET json = replace(json, '"spec"', '"speck"') WHERE name = 'm3';
-         INSERT INTO changes (revision, op, kind, name, json, schema)
-             SELECT l.revision + 1, 1, d.kind, d.name, d.json, d.schema FROM documents d, landfall l WHERE d.name = 'm3';
-         UPDATE landfall SET revision = revision + 1; COMMIT"#;
-    server.sql("test0", change);
-    within(async {
-        while store.unreadable().len() != 2 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        // It is mended there.
-        server.sql("test0", &change.replace(r#"'"spec"', '"speck"'"#, r#"'"speck"', '"spec"'"#));
-        while store.unreadable().len() != 1 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-    assert!(DocumentStore::get(&store, Kind::Machine, "m3").await.unwrap().is_some());
-}
-
-#[tokio::test]
 async fn audit_entries_of_both_have_one_order() {
     let (a, b) = two().await;
     let intent = a.intend(entry("interrupted")).await.unwrap();
