@@ -149,7 +149,11 @@ async fn undisturbed(mut editor: Command) -> std::io::Result<ExitStatus> {
     tokio::pin!(running);
     loop {
         tokio::select! {
-            ended = &mut running => break ended.map_err(std::io::Error::other)?,
+            ended = &mut running => {
+                // Takes in a Ctrl-C that the editor got last and the runtime has not read yet.
+                tokio::task::yield_now().await;
+                break ended.map_err(std::io::Error::other)?;
+            }
             _ = interrupts.recv() => {}
         }
     }
