@@ -99,7 +99,7 @@ pub use list_item::{ForEachSpec, IncludeSpec};
 pub use machine::{
     IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Reservation, SessionHolder,
 };
-pub use modules::{Module, ModuleIndex, ModuleName};
+pub use modules::{MISSING_MODULES, Module, ModuleIndex, ModuleName};
 pub use nearest::{edit_distance, nearest};
 pub use network::{BondMode, InterfaceError, MAX_INTERFACES, NetworkInterface, NetworkRoute, PortRef};
 pub use object::{API_VERSION, Kind, Metadata, Object};

@@ -6,6 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Beside a boot image's `modules.alias`, in its format and compressed with zstd: the aliases of the modules that its kernel has in profile
+/// `server` and the image does not have. By them the agent says what a device without a driver lacks.
+pub const MISSING_MODULES: &str = "modules.missing.zst";
+
 /// A module's name as the kernel compares it: `-` and `_` are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleName(String);

@@ -32,7 +32,7 @@ pub enum Verdict {
         /// The modules, or the driver's name where it is built in.
         by: Vec<String>,
     },
-    /// It does not have these modules, which drove the device when the facts were gathered.
+    /// It does not have these modules, which drove the device when the facts were gathered, or would have.
     #[serde(rename_all = "camelCase")]
     Lacks {
         /// The modules.
@@ -142,7 +142,7 @@ impl Carried<'_> {
             return Verdict::Lacks { modules: lacking };
         }
         if !device.driver.is_empty() && !device.modalias.is_empty() && behind.is_empty() {
-            return Verdict::NoDriver;
+            return self.missing(device);
         }
         if !device.modules.is_empty() {
             return Verdict::Driven { by: device.modules.clone() };
@@ -152,9 +152,19 @@ impl Carried<'_> {
             return if self.has(&driver) { Verdict::Driven { by: vec![driver] } } else { Verdict::Unknown { driver } };
         }
         if behind.is_empty() {
-            return Verdict::NoDriver;
+            return self.missing(device);
         }
         Verdict::Driven { by: behind.iter().map(|module| module.as_str().to_owned()).collect() }
+    }
+
+    /// Of a device that had no driver, and for which the image's index names none: each of the modules that it lacked would do.
+    fn missing(&self, device: &DeviceFacts) -> Verdict {
+        let (has, lacks): (Vec<_>, Vec<_>) = device.missing_modules.iter().cloned().partition(|name| self.has(name));
+        match (has.is_empty(), lacks.is_empty()) {
+            (false, _) => Verdict::Driven { by: has },
+            (true, false) => Verdict::Lacks { modules: vec![lacks.join(" or ")] },
+            (true, true) => Verdict::NoDriver,
+        }
     }
 }
 
@@ -203,6 +213,10 @@ status:
     #[test]
     fn each_device_is_judged_by_its_modules_or_its_modalias() {
         let by = |names: &[&str]| Verdict::Driven { by: names.iter().map(|&name| name.to_owned()).collect() };
+        let would_take = |names: &[&str]| DeviceFacts {
+            missing_modules: names.iter().map(|&name| name.to_owned()).collect(),
+            ..device("network", "", &[], "pci:v8086d15f3")
+        };
         let cases = [
             (
                 device("network", "virtio-pci", &["virtio_pci", "virtio_net"], ""),
@@ -227,6 +241,14 @@ status:
             ),
             (device("network", "", &[], "pci:v1d0fdec20"), Verdict::NoDriver, true),
             (device("display", "", &[], "pci:v10de"), Verdict::NoDriver, false),
+            (would_take(&["igc"]), Verdict::Lacks { modules: vec!["igc".into()] }, true),
+            (would_take(&["igc", "igd"]), Verdict::Lacks { modules: vec!["igc or igd".into()] }, true),
+            (would_take(&["igc", "ahci"]), by(&["ahci"]), false),
+            (
+                DeviceFacts { driver: "virtio-pci".into(), ..would_take(&["virtio_gpu"]) },
+                Verdict::Lacks { modules: vec!["virtio_gpu".into()] },
+                true,
+            ),
         ];
         let text = machine(cases.iter().map(|(device, ..)| device.clone()).collect());
         let judged = judged(&text).unwrap();

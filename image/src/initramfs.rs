@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use landfall_api::MISSING_MODULES;
 use serde::Serialize;
 
 use crate::arch::Arch;
@@ -211,6 +212,10 @@ fn add_kernels(
     ] {
         archive.file(&format!("{base}/{name}"), 0o644, Content::Bytes(text))?;
     }
+    // Compressed however the modules are: only the agent reads it, for a device without a driver.
+    let missing = index::missing(tree, &modules).into_bytes();
+    let missing = Stored::Zstd.file(missing, recipe.level.unwrap_or(DEFAULT_LEVEL));
+    archive.file(&format!("{base}/{MISSING_MODULES}"), 0o644, Content::Bytes(missing.map_err(PackError::Compress)?))?;
     let firmware = modules.iter().filter_map(|name| tree.modules.get(name)).flat_map(|module| &module.info.firmware);
     for file in firmware {
         let Some(directory) = recipe.firmware else { break };

@@ -6,6 +6,7 @@
 //! reach its coordinator while disk controllers are still being probed.
 
 mod loads;
+mod missing;
 mod notice;
 mod options;
 mod outcome;
@@ -29,7 +30,7 @@ use self::loads::{Purpose, State};
 pub(crate) use self::notice::{Storage, announces, storage};
 use self::options::{is_blocked, options};
 use self::outcome::Outcome;
-pub(crate) use self::outcome::why_undriven;
+pub(crate) use self::outcome::{Undriven, why_undriven};
 pub(crate) use self::uevent::Uevents;
 
 /// Where the tools layer is mounted once it is there. It carries modules too.
@@ -100,8 +101,7 @@ impl Drivers {
 
     /// The same for modules that are in this root, such as those of the tools layer.
     fn open_in(root: &Path, by_name: bool) -> io::Result<Self> {
-        let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
-        let directory = root.join("lib/modules").join(release.release());
+        let directory = directory(root)?;
         let read = |name: &str| fs::read_to_string(directory.join(name));
         let dep = read("modules.dep").map_err(|e| {
             io::Error::new(
@@ -342,6 +342,12 @@ pub(crate) fn modprobe(arguments: impl Iterator<Item = String>) {
     for request in arguments.skip(1).filter(|a| !a.starts_with('-')) {
         load_by_name(&request);
     }
+}
+
+/// Where the running kernel's modules are in this root.
+fn directory(root: &Path) -> io::Result<PathBuf> {
+    let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
+    Ok(root.join("lib/modules").join(release.release()))
 }
 
 /// Hands a module file to the kernel. False: it was there already.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use landfall_api::ModuleName;
 
 use super::loads::{self, State};
+use super::missing;
 
 /// By what the kernel looks for a driver by (the modalias). The agent loads drivers for one machine, from its first moment on, and the
 /// facts are gathered far from there.
@@ -28,12 +29,24 @@ pub(super) fn note(alias: String, outcomes: Vec<Outcome>) {
     }
 }
 
-/// Why a device with this modalias has no driver; empty where this agent loads none, or has not come to it yet.
-pub(crate) fn why_undriven(alias: &str) -> String {
-    OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner).get(alias).map(|all| sentence(all)).unwrap_or_default()
+/// Why a device has no driver.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Undriven {
+    /// In a sentence. Empty where this agent loads no drivers, or has not come to the device yet.
+    pub(crate) problem: String,
+    /// Modules that fit and that the boot image lacks.
+    pub(crate) missing: Vec<String>,
 }
 
-fn sentence(outcomes: &[Outcome]) -> String {
+/// Why a device with this modalias has no driver.
+pub(crate) fn why_undriven(alias: &str) -> Undriven {
+    let outcomes = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner).get(alias).cloned();
+    let Some(outcomes) = outcomes else { return Undriven::default() };
+    let missing = missing::modules(alias);
+    Undriven { problem: sentence(&outcomes, &missing), missing }
+}
+
+fn sentence(outcomes: &[Outcome], missing: &[String]) -> String {
     let part = |Outcome { module, blocked }: &Outcome| {
         let what = match loads::state(module) {
             _ if *blocked => "is not loaded: the kernel's command line blocks it".to_owned(),
@@ -46,10 +59,13 @@ fn sentence(outcomes: &[Outcome]) -> String {
         };
         format!("module {} {what}", module.as_str())
     };
-    match outcomes {
-        [] => "no module of the boot image fits".to_owned(),
-        some => some.iter().map(part).collect::<Vec<_>>().join("; "),
+    let mut parts: Vec<_> = outcomes.iter().map(part).collect();
+    match (outcomes, missing) {
+        ([], []) => parts.push("no module of the boot image fits".to_owned()),
+        (_, []) => {}
+        (_, some) => parts.push(format!("the boot image lacks a module that fits: {}", some.join(" or "))),
     }
+    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -61,7 +77,9 @@ mod tests {
 
     #[test]
     fn missing_refused_and_idle_drivers_differ() {
-        assert_eq!(why_undriven("pci:v0000DEADd0000BEEF"), "");
+        assert_eq!(why_undriven("pci:v0000DEADd0000BEEF"), Undriven::default());
+        let lacks = |outcomes: &[Outcome]| sentence(outcomes, &["igc".into(), "igd".into()]);
+        assert_eq!(lacks(&[]), "the boot image lacks a module that fits: igc or igd");
         let outcome = |name: &str, blocked| Outcome { module: ModuleName::new(name), blocked };
         let load = |name: &str, inserted: fn() -> io::Result<bool>| {
             let _state =
@@ -71,6 +89,7 @@ mod tests {
         load("refused_one", || Err(io::Error::other("ENOMEM")));
         load("crashing", || panic!("as expected"));
         let idle = "module ice is loaded, and does not drive it; the kernel's log says why";
+        assert_eq!(lacks(&[outcome("ice", false)]), format!("{idle}; {}", lacks(&[])));
         for (outcomes, said) in [
             (vec![], "no module of the boot image fits"),
             (vec![outcome("refused_one", false)], "module refused_one is not loaded: ENOMEM"),
@@ -83,7 +102,7 @@ mod tests {
             (vec![], idle),
         ] {
             note("pci:v00008086d00001593".into(), outcomes);
-            assert_eq!(why_undriven("pci:v00008086d00001593"), said);
+            assert_eq!(why_undriven("pci:v00008086d00001593").problem, said);
         }
     }
 }

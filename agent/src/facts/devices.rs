@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use landfall_api::{DeviceFacts, smbios_text};
 
-use crate::drivers::why_undriven;
+use crate::drivers::{Undriven, why_undriven};
 
 use super::{children, link_name, name_of, read};
 
@@ -51,6 +51,7 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
     let looked_for =
         idle.filter(|_| !driver.is_empty()).map_or_else(|| modalias(path, &driver), |one| modalias(one, ""));
     let subsystem = [id(&path.join("subsystem_vendor")), id(&path.join("subsystem_device"))];
+    let Undriven { problem, missing } = why_undriven(&looked_for);
     Some(DeviceFacts {
         bus: "pci".into(),
         address: name_of(path),
@@ -60,7 +61,8 @@ fn pci(path: &Path) -> Option<DeviceFacts> {
         // Zeroes where it has none.
         subsystem: if subsystem.iter().any(|id| id != "0000") { subsystem.join(":") } else { String::new() },
         name: String::new(),
-        problem: why_undriven(&looked_for),
+        problem,
+        missing_modules: missing,
         modalias: looked_for,
         modules: modules([path.to_owned()].into_iter().chain(behind.iter().cloned())),
         driver,
@@ -102,6 +104,7 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
     let driver = driver.unwrap_or_default();
     let name = [read(&path.join("manufacturer")), read(&path.join("product"))].map(|text| smbios_text(&text)).join(" ");
     let looked_for = interfaces.first().map(|one| modalias(one, &driver)).unwrap_or_default();
+    let Undriven { problem, missing } = why_undriven(&looked_for);
     Some(DeviceFacts {
         bus: "usb".into(),
         class: word.into(),
@@ -109,7 +112,8 @@ fn usb(path: &Path) -> Option<DeviceFacts> {
         device: id(&path.join("idProduct")),
         subsystem: String::new(),
         name: name.trim().to_owned(),
-        problem: why_undriven(&looked_for),
+        problem,
+        missing_modules: missing,
         modalias: looked_for,
         modules: modules(interfaces.into_iter().cloned()),
         driver,

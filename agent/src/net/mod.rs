@@ -96,7 +96,8 @@ async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
             some => format!("without a driver: {}", some.join(", ")),
         };
         tracing::error!(
-            "no network port ({seen}); add a missing driver to the boot image's profile. The agent keeps looking"
+            "no network port ({seen}). A driver that the boot image lacks is packed with: landfall-image initramfs --module NAME. The \
+             agent keeps looking"
         );
         wait = (wait * 2).min(Duration::from_secs(60));
     }
@@ -113,7 +114,7 @@ fn driverless_pci_nics() -> Vec<String> {
         .map(|d| {
             let id = |name: &str| read(d.join(name)).trim_start_matches("0x").to_owned();
             let at = d.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            let why = why_undriven(&read(d.join("modalias")));
+            let why = why_undriven(&read(d.join("modalias"))).problem;
             let why = if why.is_empty() { why } else { format!(" ({why})") };
             format!("{}:{} at {at}{why}", id("vendor"), id("device"))
         })

@@ -173,7 +173,7 @@ fn varies(kind: &str) -> bool {
     let names = ["disks.id.name", "disks.hctl", "disks.contents", "nics.name", "nics.carrier", "nics.speedMbit"];
     let software = [
         "nics.driver", "devices.driver", "devices.modules", "devices.modalias", "devices.problem",
-        "nics.neighbour.description",
+        "devices.missingModules", "nics.neighbour.description",
     ];
     names.contains(&kind) || software.contains(&kind)
 }

@@ -101,6 +101,9 @@ pub struct DeviceFacts {
     /// drives it, and where the agent loads none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,
+    /// Modules that fit it too, that the kernel of the boot image has in profile `server`, and that the image was packed without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_modules: Vec<String>,
 }
 
 /// A trusted platform module.

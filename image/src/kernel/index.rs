@@ -1,8 +1,9 @@
-//! `modules.dep`, `modules.alias`, `modules.softdep` for exactly the modules that are packed, in kmod's formats.
+//! `modules.dep`, `modules.alias`, `modules.softdep` for exactly the modules that are packed, in kmod's formats; and the aliases of those
+//! that are not.
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use super::{Stored, resolve::load_order, tree::KernelTree};
+use super::{Stored, module::Module, profile::Profile, resolve::load_order, tree::KernelTree};
 
 /// The index files' contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +15,9 @@ pub struct Index {
     /// `softdep <module> pre: … post: …`.
     pub softdep: String,
 }
+
+/// The buses whose devices are among a machine's facts.
+const LISTED: [&str; 3] = ["pci:", "usb:", "virtio:"];
 
 /// Makes the index of `modules` (canonical names), whose files are stored so.
 pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>, stored: Stored) -> Index {
@@ -27,19 +31,33 @@ pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>, stored: Stored) -
             index.dep.extend([" ", &tree.modules[dependency].path, suffix]);
         }
         index.dep.push('\n');
-        for alias in &module.info.aliases {
-            // Writing to a String cannot fail.
-            let _ = writeln!(index.alias, "alias {alias} {}", module.name);
-        }
+        aliases(&mut index.alias, module, |_| true);
         let soft = &module.info.softdep;
         for (word, names) in [("pre:", &soft.pre), ("post:", &soft.post)] {
             if !names.is_empty() {
-                // As above.
+                // Writing to a String cannot fail.
                 let _ = writeln!(index.softdep, "softdep {} {word} {}", module.name, names.join(" "));
             }
         }
     }
     index
+}
+
+/// The lines of `modules.alias` for the modules of profile `server` that are not among `modules`, as far as they fit devices that are
+/// among a machine's facts.
+pub fn missing(tree: &KernelTree, modules: &BTreeSet<String>) -> String {
+    let mut text = String::new();
+    for module in Profile::Server.modules(tree).difference(modules).filter_map(|name| tree.modules.get(name)) {
+        aliases(&mut text, module, |alias| LISTED.iter().any(|bus| alias.starts_with(bus)));
+    }
+    text
+}
+
+fn aliases(text: &mut String, module: &Module, wanted: impl Fn(&str) -> bool) {
+    for alias in module.info.aliases.iter().filter(|alias| wanted(alias)) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "alias {alias} {}", module.name);
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +73,8 @@ mod tests {
             .module("kernel/b.ko", "name=b\0depends=a\0")
             .module("kernel/a.ko", "name=a\0")
             .module("kernel/x.ko", "name=x-y\0alias=crypto-x\0")
-            .module("kernel/other.ko", "name=other\0alias=pci:other\0");
+            .module("kernel/other.ko", "name=other\0alias=pci:other\0")
+            .module("kernel/drivers/scsi/near.ko", "name=near\0alias=pci:near\0alias=scsi:t-0x0*\0");
         let tree = KernelTree::open(fake.path(), None).unwrap();
         let modules = resolve(&tree, &["c"]).unwrap().modules;
         let index = generate(&tree, &modules, Stored::Plain);
@@ -65,6 +84,7 @@ mod tests {
         );
         assert_eq!(index.alias, "alias pci:v* c\nalias crypto-x x_y\n");
         assert_eq!(index.softdep, "softdep c pre: crypto-x\nsoftdep c post: z\n");
+        assert_eq!(missing(&tree, &modules), "alias pci:near near\n");
         let compressed = generate(&tree, &modules, Stored::Zstd);
         assert_eq!(compressed.dep, index.dep.replace(".ko", ".ko.zst"));
     }

@@ -47,7 +47,7 @@ pub use log::printable;
 pub use log::{Line, Log, Mark};
 pub use machine::{
     BMC_ADDRESS, BMC_MAC, Board, Cable, Card, DiskBus, DiskErrors, DiskFault, DiskSpec, Extra, Machine, MachineBuilder,
-    MachineSpec, Medium, NicSpec, Plug, endorsement_key, plug_nic, put_first, set_netboot,
+    MachineSpec, Medium, NicSpec, Plug, Processors, endorsement_key, plug_nic, put_first, set_netboot,
 };
 pub use network::{Namespace, Network};
 pub use process::Process;

@@ -106,13 +106,15 @@ impl Page<'_> {
         self.columns(&nics)?;
         // Disks and ports have their own tables, as long as there is a driver for what they are plugged into.
         let shown = |device: &&DeviceFacts| {
-            device.driver.is_empty() || !["storage", "network"].contains(&device.class.as_str())
+            let has_driver = !device.driver.is_empty() && device.problem.is_empty();
+            !has_driver || !["storage", "network"].contains(&device.class.as_str())
         };
-        let mut devices = Columns::new(&["DEVICE", "CLASS", "ID", "DRIVER", "NAME"]);
+        let mut devices = Columns::new(&["DEVICE", "CLASS", "ID", "DRIVER", "NAME", "PROBLEM"]);
         for device in facts.devices.iter().filter(shown) {
             let id = format!("{}:{}", device.vendor, device.device);
             let driver = if device.driver.is_empty() { "none".to_owned() } else { device.driver.clone() };
-            devices.row(vec![device.address.clone(), device.class.clone(), id, driver, or_dash(device.name.clone())]);
+            let [name, problem] = [&device.name, &device.problem].map(|text| or_dash(text.clone()));
+            devices.row(vec![device.address.clone(), device.class.clone(), id, driver, name, problem]);
         }
         if facts.devices.iter().any(|device| shown(&device)) { self.columns(&devices) } else { Ok(()) }
     }

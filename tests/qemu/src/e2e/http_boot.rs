@@ -2,7 +2,6 @@
 //! alone.
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
 use landfall_lab::{CoordinatorOptions, CoordinatorProcess, DhcpMode, Extra, Firmware, Mark, Network, efi_order};
 use serde_json::json;
 
@@ -63,7 +62,7 @@ pub(super) async fn to_phone_home(context: Context, gives: Gives) -> anyhow::Res
     require_installed(&machine, &workflow).context("after a boot from HTTP")
 }
 
-/// By PXE and iPXE, then by HTTP alone: from the firmware's first packet to a written disk not one is of IPv4.
+/// By PXE and iPXE, then by HTTP alone: from the firmware's first packet to the phone-home not one is of IPv4.
 pub(super) async fn over_ipv6(context: Context) -> anyhow::Result<()> {
     let uki = Some(context.artefacts.kernel.with_file_name("landfall.efi"));
     let options = CoordinatorOptions { uki, dhcp: DhcpMode::FullV6, ..Scene::options(&context)? };
@@ -71,21 +70,21 @@ pub(super) async fn over_ipv6(context: Context) -> anyhow::Result<()> {
     let (address, port) = (Network::ADDRESS_V6, CoordinatorProcess::HTTP_PORT);
     let url = format!("http://[{address}]:{port}/images/{}", scene.image().file_name());
     let image = json!({ "url": url, "digest": scene.image().digest });
-    scene
-        .actions(
-            "write",
-            json!([{ "name": "write", "writeImage": { "image": image } }, { "name": "off", "powerOff": {} }]),
-        )
-        .await?;
     for (name, http) in [("pxe", false), ("http", true)] {
+        // What is installed has no client of DHCPv6.
+        let own = format!("fd77::b:{}/64", 1 + u8::from(http));
+        let actions = json!([
+            { "name": "write", "writeImage": { "image": image } },
+            { "name": "seed", "cloudInit": {} },
+            { "name": "address", "writeFile": { "path": "/etc/address6", "content": own } },
+            { "name": "reboot", "reboot": {} },
+        ]);
+        scene.actions("install", actions).await?;
         let builder = scene.ordinary(name).firmware(Firmware::Uefi).with(Extra::Ipv6);
         let mut machine = scene.described(if http { builder.http_boot() } else { builder }).await?;
-        let workflow = scene.run(&machine, "write").await?;
         let begin = scene.coordinator.log().mark();
-        machine.power_on().await?;
-        let workflow =
-            scene.wait_end(&workflow, WorkflowPhase::Succeeded).await.with_context(|| format!("by {name}"))?;
-        machine.wait_off(BOOT).await?;
+        let (workflow, power_on) = scene.install(&mut machine).await.with_context(|| format!("by {name}"))?;
+        machine.wait_serial(power_on, "mini: phoned home", BOOT).await?;
         require_installed(&machine, &workflow).with_context(|| format!("by {name}"))?;
         scene.logged(begin, &["service=dhcp", "answer=reply", &format!("client={name}"), machine.mac()])?;
         let uki = format!("/boot/uki/{}.efi", machine.mac().replace(':', "-"));
@@ -100,7 +99,7 @@ pub(super) async fn over_ipv6(context: Context) -> anyhow::Result<()> {
 
     // Any host of the link can name a machine's port; only the machine itself gets its token.
     let machine = scene.described(scene.ordinary("victim").firmware(Firmware::Uefi)).await?;
-    scene.run(&machine, "write").await?;
+    scene.run(&machine, "install").await?;
     let outsider = scene.network.neighbour()?;
     let added = outsider.command("ip").args(["addr", "add", "fd77::99/64", "dev", "eth0", "nodad"]).status().await?;
     ensure!(added.success(), "the outsider has no address");

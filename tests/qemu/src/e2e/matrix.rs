@@ -6,9 +6,9 @@ mod pairs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::{DiskId, FirmwareMode, MachineFacts, WorkflowPhase};
+use landfall_api::{DiskFacts, DiskId, FirmwareMode, MachineFacts, WorkflowPhase};
 use landfall_image::iso;
-use landfall_lab::{Card, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Medium, Network};
+use landfall_lab::{Card, CoordinatorOptions, DiskBus, Firmware, Machine, MachineBuilder, Medium, Network, Processors};
 use serde_json::json;
 
 use self::pairs::Row;
@@ -130,7 +130,12 @@ pub(super) fn compare_board(facts: &MachineFacts, machine: &Machine) -> anyhow::
     let mode = if spec.firmware == Firmware::Uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios };
     ensure!(facts.firmware.mode == mode, "firmware {:?}", facts.firmware);
     ensure!(facts.smbios.uuid == spec.uuid && facts.smbios.serial == spec.serial, "{:?}", facts.smbios);
-    ensure!(facts.cpu.logical == spec.cpus, "{:?}", facts.cpu);
+    let cpu = &facts.cpu;
+    let Processors { sockets, cores, threads } = spec.processors;
+    let counted = [cpu.sockets, cpu.cores, cpu.logical];
+    ensure!(counted == [sockets, sockets * cores, sockets * cores * threads], "{cpu:?}");
+    let nodes = facts.memory.nodes.iter().map(|node| node.number);
+    ensure!(nodes.eq(0..sockets), "{:?}", facts.memory);
     // The kernel and the firmware keep some of it.
     let mib = facts.memory_bytes >> 20;
     ensure!((mib..=mib + 128).contains(&spec.memory_mib.into()), "{mib} MiB of memory");
@@ -160,6 +165,28 @@ fn by_id(bus: DiskBus, DiskId { serial, wwn, .. }: &DiskId) -> String {
     }
 }
 
+/// What a disk is, as QEMU makes one for this bus.
+pub(super) fn is_as_made(bus: DiskBus, disk: &DiskFacts) -> anyhow::Result<()> {
+    let (model, spins) = match bus {
+        DiskBus::Virtio => ("", true),
+        DiskBus::Nvme => ("QEMU NVMe Ctrl", false),
+        DiskBus::Ahci | DiskBus::Usb | DiskBus::Scsi | DiskBus::MptSas | DiskBus::MegaSas => ("QEMU HARDDISK", true),
+    };
+    ensure!((disk.id.model.as_str(), disk.rotational) == (model, spins), "disk {disk:?}");
+    // QEMU makes none for the others.
+    ensure!(disk.id.wwn.is_empty() == (bus != DiskBus::MptSas), "disk {disk:?}");
+    let at = match bus {
+        DiskBus::Virtio => "",
+        DiskBus::Nvme => "-nvme-1",
+        DiskBus::Ahci => "-ata-",
+        DiskBus::Usb => "-usb-0:",
+        DiskBus::Scsi | DiskBus::MegaSas | DiskBus::MptSas => "-scsi-0:",
+    };
+    let path = &disk.id.path;
+    ensure!(path.starts_with("pci-0000:") && path.contains(at) && !disk.read_only, "disk {disk:?}");
+    Ok(())
+}
+
 /// What the agent saw is what QEMU was given.
 fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result<()> {
     compare_board(facts, machine)?;
@@ -183,6 +210,7 @@ fn compare(facts: &MachineFacts, row: &Row, machine: &Machine) -> anyhow::Result
     let seen = (disk.id.size_bytes, disk.logical_sector_bytes, disk.transport.as_str());
     ensure!(seen == (DISK_BYTES, row.sector, transport(row.disk)), "disk {disk:?}");
     ensure!(disk.by_id.first() == Some(&by_id(row.disk, &disk.id)), "disk {disk:?}");
+    is_as_made(row.disk, disk)?;
     // Of QEMU's disks these have SMART.
     let has_health = matches!(row.disk, DiskBus::Nvme | DiskBus::Ahci);
     let failing = disk.health.as_ref().map(|health| health.failing);

@@ -225,6 +225,7 @@ const TESTS: &[Test] = tests! {
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
+    "y" bios_debian_is_written_in_192_mib full small_memory::debian;
     "y" uefi_debian_on_xfs full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::Xfs);
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);

@@ -1,5 +1,6 @@
-//! s: a driver that the kernel's command line blocks, one that the kernel refuses, and two that crash: the facts say which is which, the
-//! machine reaches its coordinator by a port whose driver comes after one that crashes, and a disk may be missing behind the other.
+//! s: a driver that the kernel's command line blocks, one that the kernel refuses, two that crash, and one that the boot image lacks: the
+//! facts say which is which, the machine reaches its coordinator by a port whose driver comes after one that crashes, and a disk may be
+//! missing behind the other.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -18,12 +19,13 @@ use super::scene::{BOOT, DISK_BYTES, Scene};
 const MORE: &str = "modprobe.blacklist=virtio_rng e1000.debug=much";
 /// The files of the drivers that crash, as a boot image may have them.
 const CRASHES: [&str; 4] = ["vmxnet3.ko", "vmxnet3.ko.zst", "mptsas.ko", "mptsas.ko.zst"];
-/// Vendor and device, as QEMU's virtio-rng, e1000, vmxnet3 and mptsas1068 have them, and why they have no driver.
-const UNDRIVEN: [(&str, &str, &str); 4] = [
+/// Vendor and device, as QEMU's virtio-rng, e1000, vmxnet3, mptsas1068 and megasas have them, and why they have no driver.
+const UNDRIVEN: [(&str, &str, &str); 5] = [
     ("1af4", "1005", "module virtio_rng is not loaded: the kernel's command line blocks it"),
     ("8086", "100e", "module e1000 is not loaded: Invalid argument"),
     ("15ad", "07b0", "module vmxnet3 crashed while it was loaded; the kernel's log says where"),
     ("1000", "0054", "module mptsas crashed while it was loaded; the kernel's log says where"),
+    ("1000", "0060", "the boot image lacks a module that fits: megaraid_sas"),
 ];
 
 pub(super) async fn in_the_facts(context: Context) -> anyhow::Result<()> {
@@ -33,7 +35,7 @@ pub(super) async fn in_the_facts(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start_from(context, Network::create()?, options).await?;
     let builder = scene.ordinary("m1").firmware(Firmware::Bios);
     let builder = builder.port(Plug::Lab, Some(Card::E1000)).port(Plug::Lab, Some(Card::Vmxnet3));
-    let builder = builder.disk(DISK_BYTES, DiskBus::MptSas);
+    let builder = builder.disk(DISK_BYTES, DiskBus::MptSas).disk(DISK_BYTES, DiskBus::MegaSas);
     let mut machine = scene.described(builder).await?;
     // Without work it would boot its own disk.
     let hold = json!([{ "name": "wait", "hold": { "message": "until its facts were read" } }]);
@@ -48,6 +50,9 @@ pub(super) async fn in_the_facts(context: Context) -> anyhow::Result<()> {
         let found = found.with_context(|| format!("{vendor}:{device} is not among the devices"))?;
         ensure!(found.problem.contains(why) && !found.modalias.is_empty(), "{vendor}:{device} is undriven: {found:?}");
     }
+    let ports_and_disks = facts.devices.iter().filter(|one| ["network", "storage"].contains(&one.class.as_str()));
+    let missing: Vec<_> = ports_and_disks.flat_map(|one| &one.missing_modules).collect();
+    ensure!(missing == ["megaraid_sas"], "modules that the boot image lacks: {missing:?}");
     let driven = facts.devices.iter().filter(|one| one.modalias.is_empty());
     let puzzled: Vec<_> = driven.filter(|one| !one.problem.is_empty()).collect();
     ensure!(puzzled.is_empty(), "devices with a driver have a problem: {puzzled:?}");

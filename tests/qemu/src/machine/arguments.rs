@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chips;
 use super::spec::seed;
-use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium, Plug};
+use super::{Board, Cable, Card, DiskBus, MachineSpec, Medium, Plug, Processors};
 use crate::{Accel, Firmware, LabError, firmware};
 
 const fn board(board: Board) -> &'static str {
@@ -68,7 +68,15 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&accel.qemu_args());
     }
     add(&["-name", &spec.name, "-machine", &machine, "-nodefaults", "-no-user-config", "-display", "none"]);
-    add(&["-m", &spec.memory_mib.to_string(), "-smp", &spec.cpus.to_string()]);
+    let Processors { sockets, cores, threads } = spec.processors;
+    add(&["-m", &spec.memory_mib.to_string()]);
+    add(&["-smp", &format!("sockets={sockets},cores={cores},threads={threads}")]);
+    for node in (0..sockets).filter(|_| sockets > 1) {
+        let rest = if node == 0 { spec.memory_mib % sockets } else { 0 };
+        add(&["-object", &format!("memory-backend-ram,id=node{node},size={}M", spec.memory_mib / sockets + rest)]);
+        add(&["-numa", &format!("node,nodeid={node},memdev=node{node}")]);
+        add(&["-numa", &format!("cpu,node-id={node},socket-id={node}")]);
+    }
     add(&["-uuid", &spec.uuid]);
     add(&["-smbios", &format!("type=1,manufacturer=Landfall,product=Lab,uuid={},serial={}", spec.uuid, spec.serial)]);
     add(&["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
@@ -283,6 +291,18 @@ mod tests {
         assert!(line.contains("scsi-id=1,lun=0,id=dev1,"), "{line}");
         assert_eq!(line.matches("logical_block_size").count(), 1, "{line}");
         assert!(line.contains("bootindex=4,logical_block_size=4096,physical_block_size=4096"), "{line}");
+    }
+
+    #[test]
+    fn each_of_several_sockets_has_its_share_of_the_memory() {
+        let line =
+            line(Machine::builder("a").memory_mib(513).processors(Processors { sockets: 2, cores: 3, threads: 1 }));
+        assert!(line.contains("-m 513 -smp sockets=2,cores=3,threads=1 "), "{line}");
+        for node in
+            ["id=node0,size=257M", "cpu,node-id=0,socket-id=0", "id=node1,size=256M", "cpu,node-id=1,socket-id=1"]
+        {
+            assert!(line.contains(node), "{line}");
+        }
     }
 
     #[test]

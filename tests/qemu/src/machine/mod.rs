@@ -3,6 +3,7 @@
 mod arguments;
 mod chips;
 mod fault;
+mod kinds;
 mod plug;
 mod spec;
 
@@ -16,9 +17,10 @@ use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
 pub use chips::{BMC_ADDRESS, BMC_MAC, endorsement_key};
 pub use fault::{DiskErrors, DiskFault};
+pub use kinds::{Board, Card, DiskBus, Medium, Processors};
 pub(crate) use plug::set_cd;
 pub use plug::{plug_nic, put_first, set_netboot};
-pub use spec::{Board, Cable, Card, DiskBus, DiskSpec, Extra, MachineBuilder, MachineSpec, Medium, NicSpec, Plug};
+pub use spec::{Cable, DiskSpec, Extra, MachineBuilder, MachineSpec, NicSpec, Plug};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);

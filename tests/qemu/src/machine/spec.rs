@@ -2,64 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::{Board, Card, DiskBus, Medium, Processors};
 use crate::{Accel, Firmware, Keys, LabError, Machine, Network};
-
-/// How a disk is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskBus {
-    /// virtio-blk.
-    Virtio,
-    /// NVMe.
-    Nvme,
-    /// A SCSI disk behind virtio-scsi.
-    Scsi,
-    /// A SATA disk behind AHCI.
-    Ahci,
-    /// A USB stick behind xHCI.
-    Usb,
-    /// A SCSI disk behind an LSI SAS1068.
-    MptSas,
-    /// A SCSI disk behind a MegaRAID SAS.
-    MegaSas,
-}
-
-/// A network card.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Card {
-    /// virtio-net.
-    Virtio,
-    /// Intel 82540EM.
-    E1000,
-    /// Intel 82574L.
-    E1000e,
-    /// VMware's.
-    Vmxnet3,
-    /// Realtek 8139.
-    Rtl8139,
-    /// A card on USB (RNDIS and CDC), as some BMCs bring along.
-    Usb,
-}
-
-impl Card {
-    /// All.
-    pub const ALL: [Self; 6] = [Self::Virtio, Self::E1000, Self::E1000e, Self::Vmxnet3, Self::Rtl8139, Self::Usb];
-}
-
-/// A machine's board.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Board {
-    /// Intel's Q35, with PCI Express.
-    Q35,
-    /// Intel's 440FX, with PCI.
-    Pc,
-    /// QEMU's own for arm64 processors. UEFI alone.
-    Virt,
-}
-
-impl Board {
-    /// Those of x86-64.
-    pub const X86: [Self; 2] = [Self::Q35, Self::Pc];
-}
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -128,15 +72,6 @@ impl Cable {
     }
 }
 
-/// How a boot medium is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Medium {
-    /// A CD in a SATA drive, as a BMC's virtual CD appears.
-    Cd,
-    /// A USB stick.
-    Usb,
-}
-
 /// What not every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
@@ -165,8 +100,8 @@ pub struct MachineSpec {
     pub board: Board,
     /// Memory, MiB.
     pub memory_mib: u32,
-    /// Processors.
-    pub cpus: u32,
+    /// Processors; of several sockets each has a NUMA node of its own, with its share of the memory.
+    pub processors: Processors,
     /// Disks, in boot order after the network.
     pub disks: Vec<DiskSpec>,
     /// Whether QEMU makes the firmware's boot order, at each power-on anew. If not, the firmware's own variables decide, as in a
@@ -231,7 +166,7 @@ impl MachineBuilder {
             firmware: Firmware::Uefi,
             board: Board::Q35,
             memory_mib: 512,
-            cpus: 1,
+            processors: Processors { sockets: 1, cores: 1, threads: 1 },
             disks: Vec::new(),
             qemu_orders: true,
             http_boot: false,
@@ -318,10 +253,16 @@ impl MachineBuilder {
         self
     }
 
+    /// Processors: one socket with this many cores.
+    #[must_use]
+    pub fn cpus(self, cores: u32) -> Self {
+        self.processors(Processors { sockets: 1, cores, threads: 1 })
+    }
+
     /// Processors.
     #[must_use]
-    pub fn cpus(mut self, cpus: u32) -> Self {
-        self.spec.cpus = cpus;
+    pub fn processors(mut self, processors: Processors) -> Self {
+        self.spec.processors = processors;
         self
     }
 
