@@ -107,13 +107,13 @@ async fn hold_what_is_old(store: &Store, went_back: &Path) -> Result<()> {
     let mut lines = known.lines();
     let (known, begun) = (lines.next().unwrap_or_default(), lines.next());
     let is_due = {
-        let _alone = store.documents().hold(Alone::Identity).await?;
+        let turn = store.documents().hold(Alone::Identity).await?;
         let found = backup::incarnation(store).await?;
         let is_own = begun.is_some_and(|begun| begun == found.id);
         if !is_own && found.replaces != known {
             let new = Incarnation { id: Uuid::new_v4().to_string(), replaces: known.to_owned() };
             write_down(went_back, &format!("{known}\n{}\n", new.id))?;
-            backup::begin_incarnation(store, &new).await?;
+            turn.during(backup::begin_incarnation(store, &new)).await?;
             true
         } else {
             is_own

@@ -94,15 +94,15 @@ impl Documents {
     async fn apply_machine(
         &self, machine: &Machine, document: Document, by: By<'_>, dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
-        let identity = self.identities.alone().await?;
+        let (turn, one) = self.identities.alone().await?;
         let name = &machine.metadata.name;
         let mut live = match self.fleet.store().machine(name).await?.and_then(|stored| stored.metadata.uid) {
             Some(uid) => Some(self.fleet.machines().lock(uid).await),
             None => None,
         };
         self.check_machine(machine)?;
-        let applied = self.put(document, by, dry_run).await?;
-        drop(identity);
+        let applied = turn.during(self.put(document, by, dry_run)).await?;
+        drop((turn, one));
         if let (Document::Machine(machine), Some(live), false) = (&applied.0, &mut live, dry_run)
             && applied.1 != ApplyOutcome::Unchanged
         {

@@ -83,7 +83,7 @@ impl Identities {
     /// [`Problem`] of the store.
     pub(super) async fn by_bmc(&self, name: &str, bmc: &BmcAddress, busy: bool) -> Result<(), Problem> {
         // No document changes meanwhile.
-        let _one = self.alone().await?;
+        let (turn, _one) = self.alone().await?;
         let machine = self.fleet.described(name).await?;
         let read = machine.status.as_ref().and_then(|status| status.bmc.as_ref());
         let is_named = machine.spec.bmc.as_ref().is_some_and(|spec| spec.address == *bmc);
@@ -98,7 +98,8 @@ impl Identities {
         }
         ports.taken.truncate(MAX_NAMED);
         let now = self.fleet.now();
-        let machine = self.fleet.mutate_machine(name, |machine| power::recognise(machine, &ports, now)).await?;
+        let recognised = self.fleet.mutate_machine(name, |machine| power::recognise(machine, &ports, now));
+        let machine = turn.during(recognised).await?;
         let mut index = self.fleet.index();
         // It may have been deleted meanwhile.
         if machine.metadata.uid.is_some_and(|uid| index.has_machine(uid)) {

@@ -1,8 +1,9 @@
-//! What other coordinators store, where several have one database: the index takes it in, agents that are here are instructed by it, and
-//! machines of one that is gone get another.
+//! What other coordinators store, where several have one database: the index takes it in, agents that are here are instructed by it,
+//! machines of one that is gone get another, and what was withdrawn elsewhere is withdrawn here.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
@@ -18,6 +19,8 @@ use super::upkeep::Upkeep;
 
 /// Machines whose locks are waited for at once.
 const SIDE_BY_SIDE: usize = 64;
+/// Between two looks at the tokens and withdrawn certificates.
+const GRANTS: Duration = Duration::from_secs(1);
 
 /// What others store.
 pub struct Others {
@@ -43,15 +46,32 @@ impl Others {
     /// Follows the store until `stop`, or until it is shut down.
     pub async fn follow(&self, stop: CancellationToken) {
         let concerned = Concerned::default();
-        // A machine whose lock is held keeps the index behind for none.
-        let both = async {
+        // A machine whose lock is held keeps the index behind for none, and no withdrawn token good.
+        let all = async {
             tokio::select! {
                 biased;
                 () = self.take_in_until_closed(&concerned) => {}
                 () = self.heed_all(&concerned) => {}
+                () = self.take_grants_in() => {}
             }
         };
-        stop.run_until_cancelled(both).await;
+        stop.run_until_cancelled(all).await;
+    }
+
+    /// Takes in which tokens were made and deleted elsewhere, and which certificates were withdrawn.
+    async fn take_grants_in(&self) {
+        let mut every = tokio::time::interval(GRANTS);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut failed = false;
+        loop {
+            every.tick().await;
+            let taken = self.fleet.store().access().refresh().await;
+            // Once for each outage.
+            if let (Err(error), false) = (&taken, failed) {
+                tracing::error!(%error, "tokens and withdrawn certificates cannot be read; they are read again each second");
+            }
+            failed = taken.is_err();
+        }
     }
 
     async fn take_in_until_closed(&self, concerned: &Concerned) {

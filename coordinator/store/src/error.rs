@@ -61,6 +61,9 @@ pub enum StoreError {
     /// What is stored does not parse.
     #[error("stored data does not parse: {what}")]
     Corrupt { what: String, source: serde_json::Error },
+    /// See [`crate::Hold::during`].
+    #[error("another coordinator had its turn first: this one, or its connection to the database, hung for too long")]
+    NotAlone,
     /// The store was shut down.
     #[error("the store is shut down")]
     Closed,
@@ -104,7 +107,9 @@ impl StoreError {
             Self::TooManyEvents { .. } => ErrorCode::LimitReached,
             Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
             Self::Commit(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
-            Self::Postgres(_) | Self::WalFull { .. } | Self::File { .. } | Self::Closed => ErrorCode::StoreUnavailable,
+            Self::Postgres(_) | Self::WalFull { .. } | Self::File { .. } | Self::NotAlone | Self::Closed => {
+                ErrorCode::StoreUnavailable
+            }
             Self::Database(_) | Self::Commit(_) | Self::Corrupt { .. } | Self::Sealed { .. } | Self::NoRandom => {
                 ErrorCode::Internal
             }
@@ -126,6 +131,7 @@ impl From<StoreError> for Problem {
                 "check that PostgreSQL runs and is reachable from this host, then repeat the request; the coordinator connects \
                     again by itself",
             ),
+            StoreError::NotAlone => problem.hint("repeat the request"),
             StoreError::Closed => problem.hint("the coordinator is stopping; repeat the request in a moment"),
             _ => problem.hint(
                 "nothing was stored; check the data directory's disk (space, mount, kernel log), then repeat the \

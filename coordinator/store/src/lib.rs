@@ -14,6 +14,7 @@ mod conformance;
 mod counts;
 mod error;
 mod history;
+mod hold;
 mod journal;
 mod json;
 mod limits;
@@ -34,6 +35,7 @@ mod traits;
 pub use counts::Counts;
 pub use error::StoreError;
 pub use history::{Change, ChangeOp, Watch, WatchError};
+pub use hold::{Alone, CONFIRMED_WITHIN, Hold, Turn, Unconfirmed};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
@@ -44,6 +46,6 @@ pub use seal::KEY_FILE;
 pub use sqlite::{DATABASE, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold};
 pub use store::Store;
 pub use traits::{
-    Alone, CONFIRMED_WITHIN, ChangeSet, DocumentStore, Ended, EventLog, Hold, INCARNATION, LoggedEvent, LoggedRun,
-    Page, SecretStore, Seen, Sizes, Unconfirmed, Unreadable, Upkeep,
+    ChangeSet, DocumentStore, Ended, EventLog, INCARNATION, LoggedEvent, LoggedRun, Page, SecretStore, Seen, Sizes,
+    Unreadable, Upkeep,
 };

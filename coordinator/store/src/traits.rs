@@ -6,12 +6,12 @@ use std::{path::Path, time::Duration};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::counts::Counts;
 use crate::error::StoreError;
 use crate::history::{Watch, WatchError};
+use crate::hold::{Alone, Hold};
 
 /// Compare-and-swap on one document, list, watch, and what was changed by whom.
 ///
@@ -109,7 +109,7 @@ pub trait DocumentStore: Send + Sync {
         std::future::pending().await
     }
     /// For how long nothing has confirmed that others see this coordinator at work. Zero where there are no others. Below
-    /// [`CONFIRMED_WITHIN`] none has taken its machines over, and what an agent is promised holds.
+    /// [`crate::CONFIRMED_WITHIN`] none has taken its machines over, and what an agent is promised holds.
     fn unconfirmed(&self) -> Duration {
         Duration::ZERO
     }
@@ -138,50 +138,6 @@ pub struct ChangeSet {
     pub is_later: bool,
 }
 
-/// What one of several coordinators does at a time, because it goes by more than one document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alone {
-    /// It writes which computer is which machine.
-    Identity,
-    /// It begins a workflow, if there is room beside the others.
-    Beginning,
-    /// It writes a secret: its values and its document are two writes.
-    Secret,
-}
-
-/// No other coordinator does the same until this is dropped.
-#[derive(Default)]
-pub struct Hold {
-    /// What others stored up to this revision counts; absent where there are no others.
-    pub seen: Option<u64>,
-    pub(crate) release: Option<oneshot::Sender<()>>,
-    /// For how long nothing has confirmed it.
-    pub(crate) unconfirmed: Option<Unconfirmed>,
-}
-
-/// For how long nothing has confirmed something.
-pub type Unconfirmed = Arc<dyn Fn() -> Duration + Send + Sync>;
-
-impl Hold {
-    /// One that sends a word to `release` when it is dropped, and is confirmed by `unconfirmed`.
-    #[cfg(feature = "testing")]
-    pub fn of(seen: u64, release: oneshot::Sender<()>, unconfirmed: Unconfirmed) -> Self {
-        Self { seen: Some(seen), release: Some(release), unconfirmed: Some(unconfirmed) }
-    }
-
-    /// Whether no other coordinator can do the same: the server ends it no earlier than [`CONFIRMED_WITHIN`] after it was confirmed.
-    pub fn holds(&self) -> bool {
-        self.unconfirmed.as_ref().is_none_or(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Where the connection that holds it is gone, so is the lock.
-        self.release.take().map(|release| release.send(()));
-    }
-}
-
 /// A document that a change goes by and leaves as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
@@ -192,10 +148,6 @@ pub struct Seen {
     /// The resourceVersion that was read.
     pub version: u64,
 }
-
-/// A coordinator may go on for so long after the store last confirmed that it is there: another one takes its machines over no
-/// earlier.
-pub const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 
 /// The secret that changes whenever a database that went back is marked as such. A coordinator that knew an earlier one begins anew.
 pub const INCARNATION: &str = "store/incarnation";

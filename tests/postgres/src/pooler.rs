@@ -1,5 +1,6 @@
 //! PgBouncer in front of a server: Debian's program, at a Unix socket.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ impl Pooler {
         std::fs::write(&config, text).unwrap();
         let running = Running::start(as_server("/usr/sbin/pgbouncer".as_ref()).arg("--quiet").arg(&config));
         let begun = Instant::now();
-        while !socket_dir.join(".s.PGSQL.6432").exists() {
+        // The socket is there before anything listens on it.
+        while UnixStream::connect(socket_dir.join(".s.PGSQL.6432")).is_err() {
             assert!(begun.elapsed() < PATIENCE, "PgBouncer did not start; is Debian's package pgbouncer installed?");
             std::thread::sleep(Duration::from_millis(20));
         }

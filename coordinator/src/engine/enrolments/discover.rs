@@ -29,7 +29,7 @@ impl Enrolments {
         if !covered || request.identity.macs.is_empty() {
             return Ok(None);
         }
-        let _one = self.identities.alone().await?;
+        let (turn, _one) = self.identities.alone().await?;
         // Another ask of the same computer may have been first.
         if let Some(name) = self.identities.machine_of(&request.identity)? {
             return Ok(Some(name));
@@ -45,7 +45,7 @@ impl Enrolments {
         let rule = self.matching_rule(&facts).await?;
         let machine = self.discovered(&request.identity, &facts, rule.as_deref()).await?;
         let (name, now) = (machine.metadata.name.clone(), self.fleet.now());
-        let created = self.fleet.store().documents().create(Document::from(machine)).await?;
+        let created = turn.during(self.fleet.store().documents().create(Document::from(machine))).await?;
         if let Document::Machine(machine) = &created {
             self.fleet.index().put_machine(machine);
         }

@@ -38,7 +38,7 @@ impl Vault {
     pub(in crate::engine) async fn account_to_set(
         &self, machine: &Machine, spec: &BmcAccountSpec, (workflow, action): (Uuid, &str),
     ) -> Result<BmcAccount, Problem> {
-        let _alone = self.alone().await?;
+        let (turn, _one) = self.alone().await?;
         let (owner, name) = (&machine.metadata.name, bmc_secret(machine));
         let refused = |code, message: String, hint: String| {
             Err(Problem::new(code, message).at(format!("Secret/{name}")).hint(hint))
@@ -127,7 +127,7 @@ impl Vault {
             let pending = Some(Pending { workflow, action: action.to_owned(), machine, username, password });
             if values.pending != pending {
                 values.pending = pending;
-                self.put_values(&name, &values).await?;
+                turn.during(self.put_values(&name, &values)).await?;
             }
         }
         if document.is_none() {
@@ -136,7 +136,7 @@ impl Vault {
             let api_version = API_VERSION.to_owned();
             let made = Document::from(Secret { api_version, kind: Kind::Secret, metadata, spec, status });
             made.validate()?;
-            self.store.documents().create(made).await?;
+            turn.during(self.store.documents().create(made)).await?;
             tracing::info!(secret = name, machine = %owner, "made for the account of the machine's BMC");
         }
         Ok(BmcAccount { username, password: SecretText::new(password), privilege: spec.privilege })
@@ -149,7 +149,7 @@ impl Vault {
     pub(in crate::engine) async fn account_is_set(
         &self, machine: &Machine, (workflow, action): (Uuid, &str), bmc: (IpAddr, &BmcAddress),
     ) -> Result<(), Problem> {
-        let _alone = self.alone().await?;
+        let (turn, _one) = self.alone().await?;
         let name = bmc_secret(machine);
         // One that was deleted meanwhile is not made again: that is a person's wish.
         let Some(mut document) = self.document(&name).await? else { return Ok(()) };
@@ -165,7 +165,7 @@ impl Vault {
                 document.spec.bmcs.clear();
                 values.made_for = machine.metadata.uid;
             }
-            self.put_values(&name, &values).await?;
+            turn.during(self.put_values(&name, &values)).await?;
         }
         let before = document.clone();
         document.status = Some(SecretStatus { keys: values.data.keys().cloned().collect(), version: values.version });
@@ -177,7 +177,7 @@ impl Vault {
             places.push(address.to_string());
         }
         if document != before {
-            self.store.documents().update(Document::from(document)).await?;
+            turn.during(self.store.documents().update(Document::from(document))).await?;
             tracing::info!(secret = name, machine = %machine.metadata.name, version = values.version, "the BMC has the account");
         }
         Ok(())

@@ -127,7 +127,7 @@ impl Vault {
         let name = given.metadata.name.clone();
         let at = format!("Secret/{name}");
         let data = std::mem::take(&mut given.spec.data);
-        let _alone = if dry_run { None } else { Some(self.alone().await?) };
+        let alone = if dry_run { None } else { Some(self.alone().await?) };
         let (stored, kept) = (self.document(&name).await?, self.values(&name).await?);
         if data.is_empty() && kept.is_none() {
             return Err(Problem::new(ErrorCode::InvalidDocument, "the secret has no values")
@@ -172,16 +172,16 @@ impl Vault {
             Some(_) => ApplyOutcome::Configured,
         };
         let merged = Document::from(merged);
-        if dry_run || outcome == ApplyOutcome::Unchanged {
+        let (Some((turn, _)), false) = (alone, outcome == ApplyOutcome::Unchanged) else {
             return Ok((merged, outcome));
-        }
+        };
         if changed {
-            self.put_values(&name, &values).await?;
+            turn.during(self.put_values(&name, &values)).await?;
         }
         let documents = self.store.documents();
         let written = match stored {
-            None => documents.create(merged).await?,
-            Some(_) => documents.update(merged).await?,
+            None => turn.during(documents.create(merged)).await?,
+            Some(_) => turn.during(documents.update(merged)).await?,
         };
         tracing::info!(kind = %Kind::Secret, name, who, version, ?outcome, "applied");
         Ok((written, outcome))
@@ -257,14 +257,14 @@ impl Vault {
 
     /// Removes a secret's values, then its document.
     pub(super) async fn delete(&self, name: &str, version: Option<u64>) -> Result<Document, Problem> {
-        let _alone = self.alone().await?;
+        let (turn, _one) = self.alone().await?;
         // The values go first, so the version is looked at before; whatever changes it waits here.
         let stored = self.document(name).await?.map_or(0, |secret| secret.metadata.resource_version);
         if let Some(given) = version.filter(|version| *version != stored) {
             return Err(StoreError::Conflict { kind: Kind::Secret, name: name.to_owned(), stored, given }.into());
         }
-        drop(self.store.secrets().consume(&store_name(name), self.clock.wall()).await?);
-        Ok(self.store.documents().delete(Kind::Secret, name).await?)
+        drop(turn.during(self.store.secrets().consume(&store_name(name), self.clock.wall())).await?);
+        Ok(turn.during(self.store.documents().delete(Kind::Secret, name)).await?)
     }
 
     /// A whole list with its secrets in place. Fails unless every one that it refers to is there, has the key, and is this

@@ -80,12 +80,12 @@ impl Steps {
     async fn ask_turn(&self, live: &mut Live, state: &MachineState) -> Result<MachineState, Refusal> {
         let (Some(workflow), machine) = (&state.newest, &state.machine.metadata.name) else { return Ok(state.clone()) };
         let name = &workflow.metadata.name;
-        let _alone = self.fleet.beside().alone(Alone::Beginning).await?;
+        let turn = self.fleet.beside().alone(Alone::Beginning).await?;
         let begins = self.fleet.index().admission.begin(name);
         if !begins {
             tracing::info!(workflow = %name, %machine, "its agent waits for its turn");
         }
-        let stepped = self.again(live, machine, Input::Turn(begins)).await;
+        let stepped = turn.during(self.again(live, machine, Input::Turn(begins))).await;
         let began = match &stepped {
             Ok(state) => state.newest.as_ref().is_some_and(|workflow| has_begun(workflow)),
             // It may have been stored as begun, and only the agent could not be informed.

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use landfall_machine::Input;
+use landfall_machine::{Input, has_begun};
 use landfall_store::{MemoryStore, SecretStore, StoreError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::faulty::Faulty;
 use super::*;
 
 const A: &str = "https://10.77.0.1:7443";
@@ -415,4 +416,28 @@ async fn claims_of_the_coordinator_that_led_before_count() {
     pair.b.engine.begin_to_lead(Arc::new(|| Duration::ZERO), true).await.unwrap();
     b.tick().await.unwrap();
     assert_eq!(claimed().await, 1);
+}
+
+#[tokio::test]
+async fn what_is_done_alone_is_not_stored_after_its_turn() {
+    let faulty = Arc::new(Faulty::default());
+    let world = World::beside(faulty.store(), Arc::new(AtomicI64::new(1_000_000)), A).await.described().await;
+    let secret = || document("Secret", "login", json!({ "data": { "word": "x" } }));
+    world.apply(secret()).await.unwrap();
+    let begins = world.provision(false).await.unwrap().metadata.name;
+    let enrolled = world.enroll(b"key").await.unwrap();
+    faulty.others_had_turns.store(true, Ordering::SeqCst);
+    let renewed = || document("Secret", "login", json!({ "data": { "word": "y" } }));
+    for given in [machine("node-2", "52:54:00:00:00:02"), renewed()] {
+        assert_eq!(world.apply(given).await.unwrap_err().code, ErrorCode::StoreUnavailable);
+    }
+    let deleted = world.engine.documents().delete(Kind::Secret, "login", "ann").await;
+    assert_eq!(deleted.unwrap_err().code, ErrorCode::StoreUnavailable);
+    let opened = world.open(enrolled.machine_uid, hello("boot-1", "disk-1", Vec::new())).await;
+    assert!(opened.is_err() || !has_begun(&world.run(&begins).await), "it begins in a turn that is over");
+    faulty.others_had_turns.store(false, Ordering::SeqCst);
+    world.apply(machine("node-2", "52:54:00:00:00:02")).await.unwrap();
+    let opened = world.open(enrolled.machine_uid, hello("boot-1", "disk-1", Vec::new())).await.unwrap();
+    assert!(has_begun(&world.run(&begins).await));
+    drop(opened);
 }

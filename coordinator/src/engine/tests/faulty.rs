@@ -1,14 +1,16 @@
 //! A store in memory that refuses writes when a test says so, as one on a full disk does, or may have been taken by another
 //! coordinator.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use landfall_api::HistoryEntry;
 
 use super::*;
-use landfall_store::{ChangeSet, Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
+use landfall_store::{
+    Alone, ChangeSet, Counts, DocumentStore, Hold, MemoryStore, Page, StoreError, Turn, Watch, WatchError,
+};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
 /// What another writer makes of a document; whether it writes.
@@ -23,6 +25,8 @@ pub(super) struct Faulty {
     creates: Mutex<Option<Creates>>,
     contends: Mutex<Option<Changes>>,
     unconfirmed: Mutex<Duration>,
+    /// Whether others have had their turn since this coordinator had any of its own.
+    pub(super) others_had_turns: AtomicBool,
     updates: AtomicUsize,
     most_updates: AtomicUsize,
 }
@@ -88,6 +92,11 @@ impl Faulty {
         Ok(())
     }
 
+    fn in_turn(&self) -> Result<(), StoreError> {
+        let is_over = Turn::now().is_some() && self.others_had_turns.load(Ordering::SeqCst);
+        if is_over { Err(StoreError::NotAlone) } else { Ok(()) }
+    }
+
     fn ask(&self, document: &Document) -> Result<(), StoreError> {
         let refuses = self.refuses.lock().unwrap_or_else(PoisonError::into_inner);
         if refuses.as_ref().is_some_and(|refuses| refuses(document)) { Err(StoreError::Closed) } else { Ok(()) }
@@ -106,6 +115,7 @@ impl DocumentStore for Faulty {
         self.memory.counts().await
     }
     async fn write(&self, set: ChangeSet) -> Result<Vec<Document>, StoreError> {
+        self.in_turn()?;
         set.new.iter().chain(&set.changed).try_for_each(|document| self.ask(document))?;
         let under_way = self.updates.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_updates.fetch_max(under_way, Ordering::SeqCst);
@@ -128,6 +138,7 @@ impl DocumentStore for Faulty {
         Ok(written)
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
+        self.in_turn()?;
         self.be_overtaken(kind, name).await?;
         self.memory.delete_if(kind, name, version).await
     }
@@ -136,6 +147,10 @@ impl DocumentStore for Faulty {
     }
     async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
         self.memory.trim_history(before, most).await
+    }
+    async fn hold(&self, what: Alone) -> Result<Hold, StoreError> {
+        let release = tokio::sync::oneshot::channel().0;
+        Ok(Hold::of(Turn { what, number: 1 }, 0, release, Arc::new(|| Duration::ZERO)))
     }
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.memory.watch(kind, from_revision)

@@ -247,9 +247,6 @@ impl Upkeep {
             first.note(store.write_older(UNWRITTEN).await.map_err(Problem::from));
         }
         first.note(self.beat().await);
-        if self.fleet.own().is_some() {
-            first.note(self.fleet.store().access().refresh().await.map_err(Problem::from));
-        }
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.fleet.index().active();
         // Machines not heard since the start are unknown, for as long as an earlier lease may last.

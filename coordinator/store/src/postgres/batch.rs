@@ -19,6 +19,7 @@ use super::job::{Job, Note, Planned, Positions};
 use super::load::{self, Other, as_stored, number};
 use super::rows::{self, Entry};
 use super::session::Session;
+use crate::hold::{Alone, Turn};
 use crate::journal::By;
 use crate::memory::{Table, fence_of};
 use crate::overlay::{Newer, Overlay};
@@ -61,7 +62,38 @@ struct Plan<'j> {
     changes: Vec<Change>,
     entries: Vec<Entry>,
     log: Log,
+    turns: Turns,
     notes: Vec<&'j Note>,
+}
+
+/// The number of the turn of each thing that one coordinator does at a time, as the transaction has them.
+#[derive(Default)]
+struct Turns {
+    numbers: Vec<i64>,
+    has_begun: bool,
+}
+
+/// Where it is in the stored array.
+pub(super) const fn place_of(what: Alone) -> i32 {
+    what as i32 + 1
+}
+
+impl Turns {
+    fn of(&self, what: Alone) -> u64 {
+        self.numbers.get(what as usize).map_or(0, |stored| number(*stored))
+    }
+
+    fn is(&self, turn: Turn) -> bool {
+        self.of(turn.what) == turn.number
+    }
+
+    fn begin(&mut self, what: Alone) -> u64 {
+        let number = self.of(what) + 1;
+        self.numbers.resize(self.numbers.len().max(what as usize + 1), 0);
+        self.numbers[what as usize] = as_stored(number);
+        self.has_begun = true;
+        number
+    }
 }
 
 /// What a transaction goes by.
@@ -81,10 +113,10 @@ pub(super) async fn commit(
     ground: &Ground<'_>, jobs: &mut Vec<Job>, more: impl FnOnce(&mut Vec<Job>),
 ) -> Result<Committed, Failed> {
     let &Ground { session, table, .. } = ground;
-    let (log, others) = begin(ground, jobs, more).await?;
+    let Begun { log, turns, others } = begin(ground, jobs, more).await?;
     let newer = newer(&others, jobs)?;
     let revision = others.last().map_or_else(|| table.revision(), Other::revision);
-    let plan = plan(Overlay::new(table, newer, revision), ground.unreadable, jobs, log);
+    let plan = plan(Overlay::new(table, newer, revision), ground.unreadable, jobs, (log, turns));
     let known = positions_of(session, &plan.log.known).await?;
     let documents = async {
         // Lets the connection's task send what is to be written first.
@@ -115,33 +147,40 @@ async fn when<T>(is_needed: bool, statement: impl Future<Output = Result<T, Erro
     if is_needed { statement.await.map(Some) } else { Ok(None) }
 }
 
-/// Begins, takes the locks, and reads: what is known of the log, and what others have changed.
-async fn begin(
-    ground: &Ground<'_>, jobs: &mut Vec<Job>, more: impl FnOnce(&mut Vec<Job>),
-) -> Result<(Log, Vec<Other>), Failed> {
+/// What was read with the locks: of the log, of the turns, and what others have changed.
+struct Begun {
+    log: Log,
+    turns: Turns,
+    others: Vec<Other>,
+}
+
+/// Begins, takes the locks, and reads.
+async fn begin(ground: &Ground<'_>, jobs: &mut Vec<Job>, more: impl FnOnce(&mut Vec<Job>)) -> Result<Begun, Failed> {
     let &Ground { session, table, is_beside, .. } = ground;
-    let is_locked = jobs.iter().any(|job| matches!(job, Job::Change { .. } | Job::Follow { .. }));
+    let is_locked = jobs.iter().any(|job| matches!(job, Job::Change { .. } | Job::Turn { .. }));
     let seen = table.revision();
     let is_newer = |locked: &Option<Row>| locked.as_ref().is_some_and(|row| number(row.get(0)) != seen);
-    let (log, rows) = if is_locked && is_beside {
+    let (locked, log, rows) = if is_locked && is_beside {
         let locked = lock(session, true).await?;
         more(jobs);
         let reads = when(is_newer(&locked), load::rows_after(session, seen));
         let (rows, log) = tokio::join!(biased; reads, read_log(ground, jobs));
-        (log?, rows?)
+        (locked, log?, rows?)
     } else {
         let (locked, log) = tokio::join!(biased; lock(session, is_locked), read_log(ground, jobs));
         let (locked, log) = (locked?, log?);
-        (log, when(is_newer(&locked), load::rows_after(session, seen)).await?)
+        let rows = when(is_newer(&locked), load::rows_after(session, seen)).await?;
+        (locked, log, rows)
     };
-    let Some(mut rows) = rows else { return Ok((log, Vec::new())) };
+    let turns = Turns { numbers: locked.map(|row| row.get(1)).unwrap_or_default(), has_begun: false };
     let mut others = Vec::new();
+    let Some(mut rows) = rows else { return Ok(Begun { log, turns, others }) };
     loop {
         let last = others.last().map_or(seen, Other::revision);
         let (next, newest) = load::others(&rows, last)?.ok_or(Failed::Behind)?;
         others.extend(next);
         match others.last().map(Other::revision) {
-            Some(last) if last == newest => return Ok((log, others)),
+            Some(last) if last == newest => return Ok(Begun { log, turns, others }),
             Some(last) if others.len() < MOST => rows = load::rows_after(session, last).await?,
             // Without the lock: that may take long.
             _ => return Err(Failed::Behind),
@@ -205,16 +244,22 @@ async fn read_log(ground: &Ground<'_>, jobs: &[Job]) -> Result<Log, Failed> {
 }
 
 /// Decides everything; nothing is read or written for it.
-fn plan<'j>(mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job], log: Log) -> Plan<'j> {
+fn plan<'j>(
+    mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs: &'j [Job], (log, turns): (Log, Turns),
+) -> Plan<'j> {
     let mut plan = Plan {
         planned: Vec::with_capacity(jobs.len()),
         changes: Vec::new(),
         entries: Vec::new(),
         log,
+        turns,
         notes: Vec::new(),
     };
     for job in jobs {
         let planned = match job {
+            Job::Change { turn: Some(turn), .. } if !plan.turns.is(*turn) => {
+                Planned::Changed(Err(StoreError::NotAlone))
+            }
             Job::Change { asked, by, .. } => {
                 let (begun, entries) = ((overlay.revision, overlay.changes.len()), plan.entries.len());
                 let change = |asked| change(&mut overlay, &mut plan.entries, unreadable, asked, by);
@@ -229,7 +274,12 @@ fn plan<'j>(mut overlay: Overlay<'_>, unreadable: &HashSet<(Kind, String)>, jobs
                 Planned::Changed(changed)
             }
             Job::Append { epoch, events, .. } => Planned::Appended(plan.log.append(*epoch, events)),
-            Job::Follow { .. } => Planned::Followed(overlay.revision),
+            // Who asked has given up, and does not hold it any more: another one may have begun its turn.
+            Job::Turn { reply, .. } if reply.is_closed() => Planned::Turned(0, overlay.revision),
+            Job::Turn { what, .. } => {
+                let number = plan.turns.begin(*what);
+                Planned::Turned(number, overlay.revision)
+            }
             Job::Note { note, .. } => {
                 plan.notes.push(note);
                 Planned::Noted(plan.notes.len() - 1)
@@ -292,7 +342,7 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         ([&put.kinds, &put.names, &put.json, &schema], [&gone.kinds, &gone.names]);
     let new = rows::changes(&plan.changes)?;
     let newest = new.revisions.last().copied().unwrap_or_default();
-    let revision: Params<'_, 1> = [&newest];
+    let (revision, turns): (Params<'_, 1>, Params<'_, 1>) = ([&newest], [&plan.turns.numbers]);
     let of = &new.rows;
     let changes: Params<'_, 6> = [&new.revisions, &new.ops, &of.kinds, &of.names, &of.json, &schema];
     let lines = rows::history(&plan.entries);
@@ -324,6 +374,7 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         when(has_entries, client.execute(&statements.bound_history, &bounds)),
         when(!noted.intents.is_empty(), client.execute(&statements.drop_intents, &intents)),
         when(has_changes, client.execute(&statements.set_revision, &revision)),
+        when(plan.turns.has_begun, client.execute(&statements.set_turns, &turns)),
         when(has_changes && hints, client.execute(&statements.notify, &[])),
         when(has_events, client.query(&statements.put_events, &events)),
         when(has_events, client.execute(&statements.put_runs, &runs)),
@@ -332,10 +383,25 @@ async fn write(session: &Session, plan: &Plan<'_>, hints: bool) -> Result<Positi
         when(!noted.rings.is_empty(), client.query(&statements.put_audit, &audit)),
         client.batch_execute("COMMIT"),
     );
-    let (put, gone, changes, history, bounds, intents, revision, notified, events, runs, epochs, no_runs, audit, done) =
-        results;
+    let (
+        put,
+        gone,
+        changes,
+        history,
+        bounds,
+        intents,
+        revision,
+        turns,
+        notified,
+        events,
+        runs,
+        epochs,
+        no_runs,
+        audit,
+        done,
+    ) = results;
     // In the order in which they were sent: the first that failed says why, and the others only that one has failed.
-    for counted in [put, gone, changes, history, bounds, intents, revision, notified] {
+    for counted in [put, gone, changes, history, bounds, intents, revision, turns, notified] {
         counted?;
     }
     let events = events?.unwrap_or_default();

@@ -11,7 +11,7 @@ use super::connect::within;
 use super::error::PostgresError;
 use super::reader::Reader;
 use super::tenure::{Tenure, since_boot};
-use crate::traits::{Alone, Hold};
+use crate::hold::{Alone, Hold};
 
 /// PostgreSQL's locks have numbers and no names; these have no meaning.
 const fn lock(what: Alone) -> i64 {
@@ -62,7 +62,12 @@ pub(super) async fn take(reader: &Reader, what: Alone) -> Result<Hold, PostgresE
             reader.give_back(client);
         }
     });
-    Ok(Hold { seen: None, release: Some(release), unconfirmed: Some(Arc::new(move || tenure.unconfirmed())) })
+    Ok(Hold {
+        seen: None,
+        turn: None,
+        release: Some(release),
+        unconfirmed: Some(Arc::new(move || tenure.unconfirmed())),
+    })
 }
 
 async fn said(client: &Client, statement: &str) -> Result<(), PostgresError> {

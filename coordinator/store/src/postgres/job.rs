@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::appends::Place;
 use crate::StoreError;
+use crate::hold::{Alone, Turn};
 use crate::journal::By;
 use crate::rules::Asked;
 
@@ -15,12 +16,12 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// An operation of a transaction.
 pub(super) enum Job {
-    /// Changes documents, all or none; answers what is stored then.
-    Change { asked: Vec<Asked>, by: By, reply: Reply<Vec<Document>> },
+    /// Changes documents, all or none, and in a turn only while that lasts; answers what is stored then.
+    Change { asked: Vec<Asked>, by: By, turn: Option<Turn>, reply: Reply<Vec<Document>> },
     /// Appends the events of a session of that epoch; answers their positions.
     Append { epoch: u64, events: Vec<EventRecord>, reply: Reply<Vec<u64>> },
-    /// Takes in what others have committed; answers up to which revision.
-    Follow { reply: Reply<u64> },
+    /// Begins a turn, and takes in what others have committed; answers its number, and up to which revision.
+    Turn { what: Alone, reply: Reply<(u64, u64)> },
     /// Adds a line to the audit log, in the place of an intent where one is stated; answers its position.
     Note { note: Note, reply: Reply<u64> },
 }
@@ -37,7 +38,7 @@ pub(super) struct Note {
 pub(super) enum Planned {
     Changed(Result<Vec<Document>, StoreError>),
     Appended(Result<Vec<Place>, StoreError>),
-    Followed(u64),
+    Turned(u64, u64),
     /// Its index among the notes of its transaction, from 0.
     Noted(usize),
 }
@@ -58,7 +59,7 @@ impl Job {
                 let position = |place: &Place| positions.events.get(place).copied().ok_or(StoreError::Closed);
                 drop(reply.send(result.and_then(|places| places.iter().map(position).collect())));
             }
-            (Self::Follow { reply }, Planned::Followed(revision)) => drop(reply.send(Ok(revision))),
+            (Self::Turn { reply, .. }, Planned::Turned(number, revision)) => drop(reply.send(Ok((number, revision)))),
             (Self::Note { reply, .. }, Planned::Noted(nth)) => {
                 drop(reply.send(positions.audit.get(nth).copied().ok_or(StoreError::Closed)));
             }
@@ -71,7 +72,7 @@ impl Job {
         match self {
             Self::Change { reply, .. } => drop(reply.send(Err(why))),
             Self::Append { reply, .. } => drop(reply.send(Err(why))),
-            Self::Follow { reply } => drop(reply.send(Err(why))),
+            Self::Turn { reply, .. } => drop(reply.send(Err(why))),
             Self::Note { reply, .. } => drop(reply.send(Err(why))),
         }
     }

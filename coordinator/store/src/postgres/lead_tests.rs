@@ -224,6 +224,41 @@ async fn what_is_done_alone_goes_by_all_that_others_stored() {
 }
 
 #[tokio::test]
+async fn writes_of_a_turn_that_is_over_are_refused() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    let (a, b) = (store(&options, "a").await, store(&options, "b").await);
+    let late = b.hold(crate::Alone::Secret).await.unwrap();
+    late.during(b.create(machine("m1"))).await.unwrap();
+    late.during(b.put("s", b"1", Timestamp::MAX)).await.unwrap();
+    // As where it hangs: the server ends what it holds.
+    server.sql(
+        "test0",
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'",
+    );
+    let next = within(a.hold(crate::Alone::Secret)).await.unwrap();
+    next.during(a.put("s", b"2", Timestamp::MAX)).await.unwrap();
+    let refused = late.during(b.put("s", b"3", Timestamp::MAX)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotAlone), "{refused:?}");
+    let refused = late.during(b.consume("s", Timestamp::now())).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotAlone), "{refused:?}");
+    let refused = late.during(b.create(machine("m2"))).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotAlone), "{refused:?}");
+    // Neither what goes by no turn, nor another thing's, nor its own next one.
+    b.create(machine("m3")).await.unwrap();
+    let other = b.hold(crate::Alone::Identity).await.unwrap();
+    other.during(b.create(machine("m4"))).await.unwrap();
+    next.during(a.create(machine("m2"))).await.unwrap();
+    drop((late, next));
+    let again = within(b.hold(crate::Alone::Secret)).await.unwrap();
+    let taken = again.during(b.consume("s", Timestamp::now())).await.unwrap();
+    assert_eq!(taken.as_deref(), Some(&b"2"[..]));
+    assert_eq!(again.during(b.consume("s", Timestamp::now())).await.unwrap(), None);
+    again.during(b.put("s", b"4", Timestamp::MAX)).await.unwrap();
+    assert_eq!(SecretStore::get(&a, "s", Timestamp::now()).await.unwrap().as_deref(), Some(&b"4"[..]));
+}
+
+#[tokio::test]
 async fn a_store_ends_the_connection_that_it_lost() {
     let (_server, _near, far, network) = far().await;
     let a = store(&far, "a").await;
@@ -258,6 +293,7 @@ async fn an_older_version_is_left_at_work_alone() {
     server.sql(
         "test0",
         "ALTER TABLE turn ADD id uuid NOT NULL DEFAULT gen_random_uuid(); ALTER TABLE runs DROP epoch;
+         DROP TABLE turns;
          UPDATE landfall SET schema = 2",
     );
     let old = Link::new(options.clone().named("old")).connect(Arc::default()).await.unwrap();

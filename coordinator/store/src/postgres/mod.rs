@@ -54,6 +54,7 @@ pub use error::PostgresError;
 pub use lead::{Lead, There};
 pub use options::{PostgresOptions, Risk};
 
+use crate::hold::Turn;
 use crate::journal::By;
 use crate::memory::Table;
 use crate::rules::Asked;
@@ -123,8 +124,8 @@ impl PostgresStore {
     }
 
     async fn change_all(&self, asked: Vec<Asked>) -> Result<Vec<Document>, StoreError> {
-        let by = By::now();
-        self.writer.submit(|reply| Job::Change { asked, by, reply }).await
+        let (by, turn) = (By::now(), Turn::now());
+        self.writer.submit(|reply| Job::Change { asked, by, turn, reply }).await
     }
 }
 
@@ -177,7 +178,8 @@ impl DocumentStore for PostgresStore {
 
     async fn hold(&self, what: crate::Alone) -> Result<Hold, StoreError> {
         let mut hold = hold::take(&self.reader, what).await?;
-        hold.seen = Some(self.writer.submit(|reply| Job::Follow { reply }).await?);
+        let (number, seen) = self.writer.submit(|reply| Job::Turn { what, reply }).await?;
+        (hold.seen, hold.turn) = (Some(seen), Some(Turn { what, number }));
         Ok(hold)
     }
 
@@ -237,8 +239,18 @@ impl SecretStore for PostgresStore {
     async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
         let put = "INSERT INTO secrets (name, value, expires) VALUES ($1, $2, $3)
             ON CONFLICT (name) DO UPDATE SET value = excluded.value, expires = excluded.expires";
-        let sealed = self.sealer.seal(name, value)?;
-        self.reader.count(put, &[&name, &sealed, &expires.as_millisecond()]).await.map(drop)
+        let (sealed, expires) = (self.sealer.seal(name, value)?, expires.as_millisecond());
+        let Some(Turn { what, number: turn }) = Turn::now() else {
+            return self.reader.count(put, &[&name, &sealed, &expires]).await.map(drop);
+        };
+        // A turn begins with this row's lock, so none begins between the look and the write.
+        let put = "WITH mine AS MATERIALIZED (SELECT FROM turns WHERE numbers[$4::integer] = $5 FOR SHARE)
+            INSERT INTO secrets (name, value, expires) SELECT $1, $2, $3::bigint FROM mine
+            ON CONFLICT (name) DO UPDATE SET value = excluded.value, expires = excluded.expires";
+        match self.reader.count(put, &[&name, &sealed, &expires, &batch::place_of(what), &as_stored(turn)]).await? {
+            0 => Err(StoreError::NotAlone),
+            _ => Ok(()),
+        }
     }
 
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
@@ -269,9 +281,25 @@ impl SecretStore for PostgresStore {
     }
 
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
-        let take = "DELETE FROM secrets WHERE name = $1 RETURNING value, expires > $2";
-        let rows = self.reader.taken(take, &[&name, &now.as_millisecond()]).await?;
-        self.sealer.unseal_found(name, rows.first().filter(|row| row.get(1)).map(|row| row.get(0)))
+        let now = now.as_millisecond();
+        let rows = match Turn::now() {
+            None => {
+                let take = "DELETE FROM secrets WHERE name = $1 RETURNING value, expires > $2";
+                self.reader.taken(take, &[&name, &now]).await?
+            }
+            Some(Turn { what, number: turn }) => {
+                let take = "WITH mine AS MATERIALIZED (SELECT FROM turns WHERE numbers[$3::integer] = $4 FOR SHARE),
+                    gone AS (DELETE FROM secrets USING mine WHERE name = $1 RETURNING value, expires > $2 AS is_valid)
+                    SELECT g.value, g.is_valid FROM mine LEFT JOIN gone g ON true";
+                let rows = self.reader.taken(take, &[&name, &now, &batch::place_of(what), &as_stored(turn)]).await?;
+                if rows.is_empty() {
+                    return Err(StoreError::NotAlone);
+                }
+                rows
+            }
+        };
+        let valid = rows.first().filter(|row| row.get::<_, Option<bool>>(1) == Some(true));
+        self.sealer.unseal_found(name, valid.map(|row| row.get(0)))
     }
 
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {

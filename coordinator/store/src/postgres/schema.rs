@@ -15,7 +15,8 @@ use crate::seal::Sealer;
 /// be at work on one database for a time, so one only adds what an older version does without.
 ///
 /// `landfall` has one row, whose lock is held by the transaction that gives out revisions: so they are without gaps, and visible in their
-/// order. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow, and the epoch
+/// order. With it goes the lock of `turns`, which counts, for each thing that one coordinator does at a time, how often that was begun: a
+/// write of an earlier turn is refused. `changes` has the newest of them for the other coordinators. `runs` has what the log holds of a workflow, and the epoch
 /// of its machine's newest session: the row's lock puts the events of one workflow in order, none of an older session comes after a newer
 /// one has begun, and counting them is no scan. `turn` says whether `migrate-store` has taken the content
 /// elsewhere; what older versions had in it besides is gone, so that none of them has the database alone any more. Times are in ms since 1970, as in SQLite.
@@ -56,6 +57,9 @@ const MIGRATIONS: &[&str] = &["
     ALTER TABLE turn DROP COLUMN id;
 ", "
     ALTER TABLE runs ADD COLUMN epoch bigint NOT NULL DEFAULT 0;
+", "
+    CREATE TABLE turns (one boolean PRIMARY KEY DEFAULT true CHECK (one), numbers bigint[] NOT NULL) WITH (fillfactor = 10);
+    INSERT INTO turns (numbers) VALUES ('{0,0,0}');
 "];
 
 /// Up to this schema a coordinator had the database alone.

@@ -19,9 +19,10 @@ macro_rules! statements {
 }
 
 statements! {
-    // The holder of this row's lock gives out the next revisions.
-    lock: "SELECT revision FROM landfall FOR UPDATE";
+    // The holder of these rows' locks gives out the next revisions, and begins turns. Both rows are as the former holder left them.
+    lock: "SELECT l.revision, t.numbers FROM landfall l, turns t FOR UPDATE";
     set_revision: "UPDATE landfall SET revision = $1";
+    set_turns: "UPDATE turns SET numbers = $1";
     // The store's revision in each row, and a single row without a change where there is none.
     changes: "SELECT l.revision, c.revision, c.op, c.kind, c.name, c.json, c.schema FROM landfall l
         LEFT JOIN LATERAL (SELECT * FROM changes WHERE revision > $1 ORDER BY revision LIMIT $2) c ON true

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use landfall_api::Kind;
-use landfall_store::{Alone, DocumentStore as _, Hold, MemoryStore, Store};
+use landfall_store::{Alone, DocumentStore as _, Hold, MemoryStore, Store, StoreError, Turn};
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::time::{Instant, sleep};
 
@@ -103,7 +103,9 @@ pub(crate) struct Seat {
 pub(crate) struct Database {
     rows: Arc<MemoryStore>,
     sessions: Arc<Mutex<Sessions>>,
-    alone: [Arc<AsyncMutex<()>>; 2],
+    alone: [Arc<AsyncMutex<()>>; 3],
+    /// The number of the newest turn of each.
+    turns: Arc<Mutex<[u64; 3]>>,
     /// Whether the server has crashed, and is not back.
     down: Flag<bool>,
     /// Up to which revision it has been written.
@@ -141,8 +143,8 @@ impl Sessions {
 
 impl Database {
     pub(crate) fn new() -> Self {
-        let (rows, sessions, alone) = Default::default();
-        Self { rows, sessions, alone, down: Flag::new(false), written: Flag::new(0) }
+        let (rows, sessions, alone, turns) = Default::default();
+        Self { rows, sessions, alone, turns, down: Flag::new(false), written: Flag::new(0) }
     }
 
     /// What it holds.
@@ -258,10 +260,22 @@ impl Database {
         sessions.of.values().map(|session| session.seat.url.clone()).collect()
     }
 
+    /// Whether what is written now is written in no turn that is over.
+    pub(crate) fn in_turn(&self) -> Result<(), StoreError> {
+        let turns = *self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = Turn::now().is_some_and(|turn| turns[turn.what as usize] != turn.number);
+        if is_over { Err(StoreError::NotAlone) } else { Ok(()) }
+    }
+
     /// Waits until no other one does the same. It ends with the process (`over`), or when that cannot be reached for too long.
     pub(crate) async fn hold(&self, what: Alone, link: &Link, over: Flag<bool>) -> Hold {
         let guard = self.alone[what as usize].clone().lock_owned().await;
         let (release, released) = oneshot::channel();
+        let number = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns[what as usize] += 1;
+            turns[what as usize]
+        };
         let (link, down, seen) = (link.clone(), self.down.clone(), revision(&self.rows));
         let (is_lost, asks) = (Arc::<AtomicBool>::default(), link.clone());
         let lost = is_lost.clone();
@@ -283,6 +297,6 @@ impl Database {
             _ if is_lost.load(Ordering::Acquire) => Duration::MAX,
             since => since.map_or(Duration::ZERO, |since| since.elapsed()),
         };
-        Hold::of(seen, release, Arc::new(unconfirmed))
+        Hold::of(Turn { what, number }, seen, release, Arc::new(unconfirmed))
     }
 }

@@ -202,6 +202,7 @@ impl View {
         for document in &set.changed {
             before.push(self.inner.documents().get(document.kind(), &document.metadata().name).await?);
         }
+        self.database.in_turn()?;
         let after = self.inner.documents().write(set).await?;
         self.database.wrote();
         let version = |document: &Document| document.metadata().resource_version;
@@ -255,6 +256,7 @@ impl DocumentStore for View {
     }
     async fn delete_if(&self, kind: Kind, name: &str, version: Option<u64>) -> Result<Document, StoreError> {
         self.reach(async {
+            self.database.in_turn()?;
             let deleted = self.inner.documents().delete_if(kind, name, version).await?;
             self.database.wrote();
             Ok(deleted)
