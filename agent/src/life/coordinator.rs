@@ -203,6 +203,7 @@ mod tests {
                 coordinators: vec!["https://a".into()],
                 coordinators_v6: vec!["https://b".into()],
                 unanswered: 0,
+                trouble: None,
             };
             assert_eq!(by_servers(&port).flatten().collect::<Vec<_>>(), named);
         }

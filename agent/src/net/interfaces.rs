@@ -52,6 +52,7 @@ pub(super) fn plan(
     let mut steps = Vec::new();
     let mut roles = BTreeMap::new();
     let named = |name: &str| links.iter().find(|link| link.name == name);
+    let mut mtus: BTreeMap<u32, Mtu> = BTreeMap::new();
     for interface in wanted {
         let mut ports = interface.ports.iter().filter_map(|port| links.iter().find(|link| is(link, port)));
         let base = match interface.bond {
@@ -79,9 +80,8 @@ pub(super) fn plan(
             None => Some(base),
             Some(id) => {
                 roles.entry(base.index).or_insert(Role::Part);
-                if let Some(mtu) = interface.mtu.filter(|mtu| base.mtu < *mtu) {
-                    steps.push(Step::Mtu { port: base.index, name: base.name.clone(), mtu });
-                }
+                let of_base = mtus.entry(base.index).or_default();
+                of_base.least = of_base.least.max(interface.mtu.unwrap_or_default());
                 let name = vlan_name(base, id);
                 let vlan = named(&name);
                 if vlan.is_none() {
@@ -92,18 +92,41 @@ pub(super) fn plan(
         };
         if let Some(top) = top {
             // Not only with an address of DHCP: one of a router brings no MTU.
-            if let Some(mtu) = interface.mtu.filter(|mtu| top.mtu != *mtu) {
-                steps.push(Step::Mtu { port: top.index, name: top.name.clone(), mtu });
-            }
+            mtus.entry(top.index).or_default().own = interface.mtu;
             roles.insert(top.index, Role::Interface(addressing(interface)));
         }
     }
     for link in links.iter().filter(|link| link.real || with_virtual) {
         roles.entry(link.index).or_insert_with(|| Role::Interface(Addressing::default()));
     }
+    for link in links {
+        let Some(Mtu { own, least }) = mtus.get(&link.index) else { continue };
+        let mtu = own.unwrap_or(link.mtu).max(*least);
+        if mtu != link.mtu {
+            steps.push(Step::Mtu { port: link.index, name: link.name.clone(), mtu });
+        }
+    }
     steps.sort();
     steps.dedup();
     (steps, roles)
+}
+
+/// The MTU of an interface.
+#[derive(Default)]
+struct Mtu {
+    /// Its own setting.
+    own: Option<u32>,
+    /// What the VLANs on it need.
+    least: u32,
+}
+
+/// The ports that interfaces name and that are not there, each with its interface.
+pub(super) fn missing<'w>(
+    wanted: &'w [NetworkInterface], links: &[Link],
+) -> impl Iterator<Item = (&'w PortRef, &'w NetworkInterface)> {
+    let is_here = |port: &PortRef| links.iter().any(|link| is(link, port));
+    let all = wanted.iter().flat_map(|interface| interface.ports.iter().map(move |port| (port, interface)));
+    all.filter(move |(port, _)| !is_here(port))
 }
 
 /// A bond and its ports may share one address; what is made here is never meant by it.
@@ -242,6 +265,24 @@ mod tests {
         let (steps, roles) = plan(&wanted, &links, false);
         assert!(steps.is_empty() && roles[&9] == dhcp());
         assert!(matches!(&roles[&2], Role::Interface(Addressing { fixed, .. }) if fixed.len() == 1));
+    }
+
+    #[test]
+    fn a_vlan_of_large_frames_leaves_its_port_at_rest() {
+        let wanted = wanted(&["eth0,vlan=7,mtu=9000", "eth0,mtu=1600"]);
+        let mut links = [link(2, "eth0", None), link(9, "eth0.7", None)];
+        let larger = |port, name: &str| Step::Mtu { port, name: name.into(), mtu: 9000 };
+        assert_eq!(plan(&wanted, &links, false).0, [larger(2, "eth0"), larger(9, "eth0.7")]);
+        links.iter_mut().for_each(|link| link.mtu = 9000);
+        assert_eq!(plan(&wanted, &links, false).0, []);
+    }
+
+    #[test]
+    fn ports_that_are_not_there_are_named() {
+        let wanted = wanted(&["eth0+02:00:00:00:00:0b,bond=802.3ad", "02:00:00:00:00:03,vlan=7"]);
+        let links = [link(2, "eth0", None), link(3, "eth1", None)];
+        let missing: Vec<_> = missing(&wanted, &links).map(|(port, _)| port.to_string()).collect();
+        assert_eq!(missing, ["02:00:00:00:00:0b"]);
     }
 
     #[test]

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_api::NetworkInterface;
 use tokio::sync::watch;
 
-use super::interfaces::{Role, Step, plan};
+use super::interfaces::{Role, Step, missing, plan};
 use super::netlink::{Link, LinkChanges, Netlink, NetlinkError};
 use super::port::{self, Port, Ports};
 use super::router;
 use super::setup::Addresses;
 
+/// So long at least a port that an interface names may take to appear: its driver is being loaded.
+const APPEARS: Duration = Duration::from_secs(5);
 /// Time between scans of the ports without an announcement, in case one was lost.
 const RESCAN: Duration = Duration::from_secs(10);
 
@@ -25,8 +27,9 @@ pub(super) struct Managed {
     with_virtual: bool,
     /// What tells a port's task of its carrier.
     carriers: BTreeMap<u32, watch::Sender<bool>>,
-    /// What failed, and was said.
+    /// What failed or was missing, and was said.
     refused: BTreeSet<String>,
+    begun: Instant,
 }
 
 impl Managed {
@@ -34,8 +37,8 @@ impl Managed {
         netlink: Netlink, ports: watch::Sender<Ports>, check: watch::Receiver<u64>, wanted: Vec<NetworkInterface>,
         with_virtual: bool,
     ) -> Self {
-        let (carriers, refused) = (BTreeMap::new(), BTreeSet::new());
-        Self { netlink, ports, check, wanted, with_virtual, carriers, refused }
+        let (carriers, refused, begun) = (BTreeMap::new(), BTreeSet::new(), Instant::now());
+        Self { netlink, ports, check, wanted, with_virtual, carriers, refused, begun }
     }
 
     pub(super) async fn manage(mut self, mut changes: LinkChanges) {
@@ -65,6 +68,7 @@ impl Managed {
             let made = self.make(&step).await;
             self.refuses(made, "check landfall.net on the kernel command line, and the modules of the boot image");
         }
+        self.name_missing(links);
         for link in links {
             let Some(role) = roles.remove(&link.index) else { continue };
             if !link.up {
@@ -94,6 +98,24 @@ impl Managed {
                         }
                     });
                 }
+            }
+        }
+    }
+
+    /// Logs which ports of the interfaces are not there, each once: a bond goes on without, and what has no port is not made.
+    fn name_missing(&mut self, links: &[Link]) {
+        if self.begun.elapsed() < APPEARS {
+            return;
+        }
+        for (port, interface) in missing(&self.wanted, links) {
+            if self.refused.insert(format!("no port {port}")) {
+                let real = links.iter().filter(|link| link.real);
+                let there: Vec<_> = real.map(|link| format!("{} ({})", link.name, link.permanent_mac)).collect();
+                tracing::error!(
+                    "there is no port {port} yet, which landfall.net={interface} names; check the kernel command line, or spec.network \
+                     of the machine. Ports: {}",
+                    if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+                );
             }
         }
     }
@@ -142,5 +164,6 @@ fn known(link: &Link) -> Port {
         coordinators: Vec::new(),
         coordinators_v6: Vec::new(),
         unanswered: 0,
+        trouble: None,
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Port {
     pub(crate) coordinators_v6: Vec<String>,
     /// DHCP questions without an answer.
     pub(crate) unanswered: u32,
+    /// What its DHCP server does in place of lending an address.
+    pub(crate) trouble: Option<String>,
 }
 
 /// Every port by the kernel's number.
@@ -156,8 +158,9 @@ impl Task {
                     Vec::new()
                 }
             };
-            let unanswered = client.unanswered();
+            let (unanswered, trouble) = (client.unanswered(), client.trouble().map(str::to_owned));
             self.note_silence(unanswered);
+            self.note_trouble(trouble);
             for step in steps {
                 self.take(step, &socket).await;
             }
@@ -249,6 +252,18 @@ impl Task {
             );
         }
         self.publish(|port| port.unanswered = unanswered);
+    }
+
+    /// Logs what a server does in place of lending an address: once, until it lends one or falls silent.
+    fn note_trouble(&self, trouble: Option<String>) {
+        let before = self.ports.borrow().get(&self.link.index).and_then(|port| port.trouble.clone());
+        if before == trouble {
+            return;
+        }
+        if let (None, Some(trouble)) = (&before, &trouble) {
+            tracing::warn!("{} ({}): {trouble}; the agent keeps trying", self.link.name, self.link.mac);
+        }
+        self.publish(|port| port.trouble = trouble);
     }
 
     /// Whether they are others than before.

@@ -202,10 +202,11 @@ fn usable(port: &Port) -> bool {
 }
 
 fn missing(port: &Port) -> String {
-    if port.carrier {
-        format!("no address; the DHCP server has not answered {} questions", port.unanswered)
-    } else {
-        "no carrier; check the cable".into()
+    match (port.carrier, &port.trouble) {
+        (false, _) => "no carrier; check the cable".into(),
+        (true, Some(trouble)) => format!("no address; {trouble}"),
+        (true, None) if port.unanswered == 0 => "no address yet".into(),
+        (true, None) => format!("no address; no DHCP server has answered {} questions", port.unanswered),
     }
 }
 
@@ -279,6 +280,7 @@ mod tests {
             coordinators,
             coordinators_v6,
             unanswered: 0,
+            trouble: None,
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn refuse_second(step: &Step<'_>, hello: &Hello) -> Result<(), Refusa
 }
 
 /// The coordinator that had the machine's session is gone, or was this one in an earlier process: this one goes on with it. What was
-/// promised at last ends one lease after this.
+/// promised at last ends one lease after this is stored and that one knows it ([`taken_over`]).
 pub(crate) fn take_over(step: &mut Step<'_>, gone: &str) {
     let Some(own) = step.state.coordinator.clone() else { return };
     // The agent may have come to a third one since.
@@ -118,6 +118,12 @@ pub(crate) fn take_over(step: &mut Step<'_>, gone: &str) {
     if was_connected {
         step.sets(Type::Connected, false, Reason::Disconnected, format!("its coordinator {gone} has ended"));
     }
+}
+
+/// The session of a machine that was taken over: what its former coordinator promised at last ends one lease after `since`, at which that
+/// one promises nothing more.
+pub fn taken_over(machine: &Machine, limits: &Limits, since: Steady) -> Option<Session> {
+    Session::remembered(machine.status.as_ref()?, limits, since)
 }
 
 /// What an agent's instructions follow from, of its machine's documents. Where another coordinator has changed that, the agent is to be

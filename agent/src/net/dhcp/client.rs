@@ -64,6 +64,8 @@ pub(crate) struct Client {
     /// When the newest request was sent: a lease counts from here.
     requested: Instant,
     unanswered: u32,
+    /// What a server that answers does in place of lending an address.
+    trouble: Option<String>,
     /// The link came back and the lease is in doubt: ask by the backoff's waits and not by the lease's.
     in_doubt: bool,
 }
@@ -80,6 +82,7 @@ impl Client {
             began: now,
             requested: now,
             unanswered: 0,
+            trouble: None,
             in_doubt: false,
         }
     }
@@ -94,6 +97,11 @@ impl Client {
         self.unanswered
     }
 
+    /// What a server that answers does in place of lending an address; nothing while one lends it.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
     /// The link came back: it may be another network now, so any lease is checked with any server at once.
     pub(crate) fn link_returned(&mut self, now: Instant) {
         self.phase = match self.phase.clone() {
@@ -101,6 +109,7 @@ impl Client {
             other => other,
         };
         self.in_doubt = true;
+        self.trouble = None;
         self.backoff.reset();
         self.due = Some(now);
     }
@@ -113,6 +122,10 @@ impl Client {
         match self.phase.clone() {
             Phase::Selecting => {
                 self.unanswered = self.unanswered.saturating_add(1);
+                if self.unanswered >= REQUESTS {
+                    // It does not even answer any more.
+                    self.trouble = None;
+                }
                 self.due = Some(now + self.backoff.step());
                 vec![Step::Send(self.discover(now), To::Everyone)]
             }
@@ -122,7 +135,11 @@ impl Client {
                 self.phase = Phase::Requesting { offer, asked: asked + 1 };
                 vec![Step::Send(message, To::Everyone)]
             }
-            Phase::Requesting { .. } => self.start_again(now),
+            Phase::Requesting { offer, .. } => {
+                let Lease { server, address, .. } = offer;
+                self.trouble = Some(format!("the DHCP server {server} offers {address} and does not confirm it"));
+                self.start_again(now)
+            }
             Phase::Bound { lease, since } | Phase::Renewing { lease, since } => self.renew(now, lease, since),
             Phase::Rebinding { lease, since } => self.rebind(now, lease, since),
         }
@@ -192,7 +209,9 @@ impl Client {
             (Phase::Requesting { offer, .. }, Answer::Nak { server, message })
                 if server.is_none_or(|s| s == offer.server) =>
             {
-                tracing::debug!("DHCP request refused: {message}");
+                let why = if message.is_empty() { message } else { format!(": {message}") };
+                self.trouble =
+                    Some(format!("the DHCP server {} offers {} and refuses it{why}", offer.server, offer.address));
                 self.start_again(now)
             }
             (Phase::Renewing { .. } | Phase::Rebinding { .. }, Answer::Nak { message, .. }) => {
@@ -208,6 +227,7 @@ impl Client {
     fn bind(&mut self, lease: Lease) -> Vec<Step> {
         self.backoff.reset();
         self.in_doubt = false;
+        self.trouble = None;
         self.due = lease.length.map(|times| self.requested + times.renew);
         self.phase = Phase::Bound { lease: lease.clone(), since: self.requested };
         vec![Step::Bound(lease)]

@@ -13,7 +13,7 @@ use landfall_api::{
     Condition, ConditionType, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine, MachineStatus, Problem, Shared,
     Workflow, WorkflowStatus,
 };
-use landfall_machine::elsewhere::Grounds;
+use landfall_machine::elsewhere::{self, Grounds};
 use landfall_machine::{Effect, Input, MachineState, Refusal, Which, is_running, step};
 use tokio::sync::mpsc;
 
@@ -23,7 +23,7 @@ use super::fleet::{CAS_TRIES, Fleet, Live, contended};
 use super::removals::Removals;
 use super::shorten::{Room, outgrown, shorten};
 use super::telemetry::Telemetry;
-use landfall_store::{ChangeSet, Seen, StoreError};
+use landfall_store::{CONFIRMED_WITHIN, ChangeSet, Seen, StoreError};
 
 /// The documents as they were loaded, shared with the store.
 struct Loaded {
@@ -105,6 +105,7 @@ impl Steps {
                     shorten_all(&mut state);
                 }
                 let given = if room == Room::Nothing { Input::GiveUp(Box::new(outgrown())) } else { input };
+                let is_taken = matches!(given, Input::TakeOver(_));
                 let (mut state, effects) = step(&limits, state, given, now);
                 if room != Room::Whole {
                     shorten_all(&mut state);
@@ -123,6 +124,13 @@ impl Steps {
                 match self.store_all(&loaded, &mut state, &effects, logged).await {
                     Ok(()) => {
                         self.keep_all_tails_open(&loaded, &state);
+                        // It is left alone where its agent has come here or elsewhere meanwhile.
+                        let epoch = |machine: &Machine| machine.status.as_ref().map(|status| status.epoch);
+                        if is_taken && epoch(&state.machine) != epoch(&loaded.machine) {
+                            // Only now: the commit may have taken long, and that one promised more until it saw it.
+                            let since = self.fleet.moment().steady.plus(CONFIRMED_WITHIN);
+                            state.session = elsewhere::taken_over(&state.machine, &limits, since);
+                        }
                         live.put(state.session.clone());
                         live.grounds = self.fleet.own().map(|_| Grounds::of(&state));
                         let carried = self.carry_out(live, state, effects).await;

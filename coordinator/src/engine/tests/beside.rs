@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use landfall_machine::{Input, has_begun};
-use landfall_store::{MemoryStore, SecretStore, StoreError};
+use landfall_store::{CONFIRMED_WITHIN, MemoryStore, SecretStore, StoreError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::faulty::Faulty;
@@ -256,7 +256,8 @@ async fn a_second_computer_waits_for_the_first_coordinators_word() {
 
 #[tokio::test]
 async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
-    let pair = pair().await;
+    let faulty = Arc::new(Faulty::default());
+    let pair = pair_over(faulty.store()).await;
     let (name, uid, agent) = pair.b.under_way().await;
     pair.a.engine.others().take_over(&|_: &str| true).await.unwrap();
     assert_eq!(pair.holder().await.as_deref(), Some(B), "it is there");
@@ -264,24 +265,33 @@ async fn machines_of_a_coordinator_that_is_gone_are_taken_over() {
     let looks = AtomicI64::new(0);
     let comes = |url: &str| url == A || looks.fetch_add(1, Ordering::Relaxed) > 0;
     pair.a.engine.others().take_over(&comes).await.unwrap();
-    let of_a_third = Input::TakeOver("https://10.77.0.3:7443".to_owned());
-    pair.a.engine.upkeep().steps().hand_in("m1", of_a_third).await.unwrap();
+    let of_a_third = || Input::TakeOver("https://10.77.0.3:7443".to_owned());
+    pair.a.engine.upkeep().steps().hand_in("m1", of_a_third()).await.unwrap();
+    // As where it has come to the one that takes over, before that has its turn.
+    let mut agent = agent;
+    pair.b.engine.upkeep().steps().hand_in("m1", of_a_third()).await.unwrap();
+    pair.b.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(0)).await.unwrap();
+    assert!(matches!(agent.received(), Some(ToAgent::LeaseRenewal { .. })), "it is still heard");
     assert_eq!(pair.holder().await.as_deref(), Some(B), "it is with another one now");
     // It died after it had stored this, and before it had applied it.
     let done = receipt(agent.uid, uid, ReceiptState::Done);
     let finished = record(uid, (0, 1), 2, EventBody::Finished { result: written(done.clone()) });
     pair.a.store.events().append(u64::MAX, vec![finished]).await.unwrap();
+    // The commit takes 20 s, in which that one may have promised more.
+    let steady = pair.a.steady.clone();
+    faulty.overtake(move |_| {
+        steady.fetch_add(20, Ordering::SeqCst);
+    });
     pair.a.engine.others().take_over(&|url: &str| url == A).await.unwrap();
     assert_eq!(pair.holder().await.as_deref(), Some(A));
     assert_eq!(pair.a.condition("Connected").await.unwrap().0, ConditionStatus::False);
     // It was there after all: what it still has of the machine ends.
-    let mut agent = agent;
     assert!(agent.ends().await.is_empty());
     let late = pair.b.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(0)).await.unwrap_err();
     assert_eq!(late.code, ErrorCode::Fenced);
     assert_eq!(pair.a.run(&name).await.status.unwrap().actions[0].state, ActionState::Succeeded);
     let refused = pair.a.open(agent.uid, hello("b2", "D2", vec![])).await.unwrap_err();
-    assert_eq!(refused.retry_after, Some(LEASE), "its agent may act on what it was promised");
+    assert_eq!(refused.retry_after, Some(LEASE + CONFIRMED_WITHIN), "its agent may act on what it was promised");
     pair.a.connect(agent.again(uid)).await;
 }
 
@@ -345,7 +355,7 @@ async fn a_coordinator_that_starts_again_has_no_agent() {
         "others would wait for its word"
     );
     let refused = again.open(agent.uid, hello("b2", "D2", vec![])).await.unwrap_err();
-    assert_eq!(refused.retry_after, Some(LEASE));
+    assert_eq!(refused.retry_after, Some(LEASE + CONFIRMED_WITHIN));
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) store: Store,
     pub(super) clock: Arc<AtomicI64>,
-    steady: Arc<AtomicI64>,
+    pub(super) steady: Arc<AtomicI64>,
 }
 
 /// Clocks that tests set.

@@ -117,6 +117,8 @@ fn a_refused_request_starts_again_after_a_wait() {
     let (discover, _) = said(&client.tick(now));
     let (request, _) = said(&client.receive(&answer(&discover, MessageType::Offer, 600), now));
     assert!(client.receive(&answer(&request, MessageType::Nak, 600), now).is_empty());
+    let trouble = client.trouble().unwrap();
+    assert!(trouble.contains("10.77.0.100 and refuses it"), "{trouble}");
     let due = client.due().unwrap();
     assert!(due > now);
     let (again, _) = said(&client.tick(due));
