@@ -112,8 +112,8 @@ impl Managed {
                 let real = links.iter().filter(|link| link.real);
                 let there: Vec<_> = real.map(|link| format!("{} ({})", link.name, link.permanent_mac)).collect();
                 tracing::error!(
-                    "there is no port {port} yet, which landfall.net={interface} names; check the kernel command line, or spec.network \
-                     of the machine. Ports: {}",
+                    "there is no port {port} yet, which the setting {interface} names; check landfall.net and ip on the kernel command \
+                     line, or spec.network of the machine. Ports: {}",
                     if there.is_empty() { "none".to_owned() } else { there.join(", ") }
                 );
             }

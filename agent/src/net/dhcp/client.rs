@@ -106,6 +106,8 @@ impl Client {
     pub(crate) fn link_returned(&mut self, now: Instant) {
         self.phase = match self.phase.clone() {
             Phase::Bound { lease, since } | Phase::Renewing { lease, since } => Phase::Rebinding { lease, since },
+            // What the former network's server offered says nothing of this one's.
+            Phase::Requesting { .. } => Phase::Selecting,
             other => other,
         };
         self.in_doubt = true;

@@ -443,8 +443,8 @@ async fn what_is_done_alone_is_not_stored_after_its_turn() {
     }
     let deleted = world.engine.documents().delete(Kind::Secret, "login", "ann").await;
     assert_eq!(deleted.unwrap_err().code, ErrorCode::StoreUnavailable);
-    let opened = world.open(enrolled.machine_uid, hello("boot-1", "disk-1", Vec::new())).await;
-    assert!(opened.is_err() || !has_begun(&world.run(&begins).await), "it begins in a turn that is over");
+    drop(world.open(enrolled.machine_uid, hello("boot-1", "disk-1", Vec::new())).await);
+    assert!(!has_begun(&world.run(&begins).await), "it begins in a turn that is over");
     faulty.others_had_turns.store(false, Ordering::SeqCst);
     world.apply(machine("node-2", "52:54:00:00:00:02")).await.unwrap();
     let opened = world.open(enrolled.machine_uid, hello("boot-1", "disk-1", Vec::new())).await.unwrap();

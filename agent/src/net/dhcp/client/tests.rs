@@ -188,3 +188,14 @@ fn an_endless_lease_needs_no_tick_until_the_link_returns() {
     assert_eq!(said(&client.tick(now)).1, To::Everyone);
     assert!(client.due().unwrap() <= now + FIRST_WAIT);
 }
+
+#[test]
+fn an_offer_does_not_outlive_the_link_it_came_by() {
+    let now = Instant::now();
+    let mut client = Client::new(MAC, 7, now);
+    let (discover, _) = said(&client.tick(now));
+    said(&client.receive(&answer(&discover, MessageType::Offer, 600), now));
+    client.link_returned(now);
+    let (again, _) = said(&client.tick(now));
+    assert_eq!((again.opts().msg_type(), client.trouble()), (Some(MessageType::Discover), None));
+}
