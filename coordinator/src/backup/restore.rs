@@ -124,8 +124,7 @@ pub async fn mark_database(config: &Config) -> anyhow::Result<AccessAfter> {
     let options =
         config.postgres()?.context("the configuration has no [store] url; restore a backup of SQLite with --from")?;
     let store = Store::open_unused_postgres(options.in_use(), BEAT).await?;
-    let replaces = incarnation(&store).await?.id;
-    begin_incarnation(&store, &Incarnation { id: Uuid::new_v4().to_string(), replaces }).await?;
+    begin_next_incarnation(&store).await?;
     hold_what_is_old(&store).await?;
     Ok(withdraw(&store).await?)
 }
@@ -150,15 +149,20 @@ pub async fn incarnation(store: &Store) -> Result<Incarnation, StoreError> {
     Ok(Incarnation { id: id.to_owned(), replaces: replaces.to_owned() })
 }
 
-/// From now on the store has a new one: coordinators that know another begin anew when they connect again. What it asks for is held from
-/// then on, also where this process dies before it has marked that.
+/// From now on the store has a new one: coordinators that know another begin anew when they connect again, and no one who watched what is
+/// lost goes on with what takes its place. What it asks for is held from then on, also where this process dies before it has marked that.
 ///
 /// # Errors
 /// [`StoreError`] of the back end.
 pub async fn begin_incarnation(store: &Store, new: &Incarnation) -> Result<(), StoreError> {
     forget_last_beat(store).await?;
     let text = format!("{} {}", new.id, new.replaces);
-    store.secrets().put(INCARNATION, text.as_bytes(), Timestamp::MAX).await
+    store.secrets().begin_incarnation(text.as_bytes()).await
+}
+
+async fn begin_next_incarnation(store: &Store) -> Result<(), StoreError> {
+    let replaces = incarnation(store).await?.id;
+    begin_incarnation(store, &Incarnation { id: Uuid::new_v4().to_string(), replaces }).await
 }
 
 /// Whether anything is there that could be lost.
@@ -193,7 +197,7 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
         return Err(BackupError::Unusable { path: from.to_owned(), why });
     }
     let store = Store::open(staging).map_err(|error| unusable(&error))?;
-    let access = withdraw_here(&store).map_err(|error| unusable(&error))?;
+    let access = mark(&store).map_err(|error| unusable(&error))?;
     drop(store);
     Pki::open(staging, config.advertise, config.limits.certificate_ttl.get()).map_err(|error| unusable(&error))?;
     Ok(access)
@@ -233,9 +237,8 @@ async fn hold(store: &Store, machine: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Nothing in it says any more that it is up to date, and no token of it opens anything.
+/// No token of it opens anything any more.
 async fn withdraw(store: &Store) -> io::Result<AccessAfter> {
-    forget_last_beat(store).await.map_err(io::Error::other)?;
     let mut access = AccessAfter::default();
     for token in store.access().tokens().await.map_err(io::Error::other)? {
         store.access().delete_token(&token.name).await.map_err(io::Error::other)?;
@@ -247,9 +250,13 @@ async fn withdraw(store: &Store) -> io::Result<AccessAfter> {
     Ok(access)
 }
 
-/// The same on a thread of its own, for the caller may be inside a runtime.
-fn withdraw_here(store: &Store) -> io::Result<AccessAfter> {
-    let wait = || tokio::runtime::Builder::new_current_thread().build()?.block_on(withdraw(store));
+/// Marks it as an old state, on a thread of its own: the caller may be inside a runtime.
+fn mark(store: &Store) -> io::Result<AccessAfter> {
+    let mark = async {
+        begin_next_incarnation(store).await.map_err(io::Error::other)?;
+        withdraw(store).await
+    };
+    let wait = || tokio::runtime::Builder::new_current_thread().build()?.block_on(mark);
     let ended = std::thread::scope(|scope| scope.spawn(wait).join());
     ended.unwrap_or_else(|_| Err(io::Error::other("the thread that was to do it panicked")))
 }

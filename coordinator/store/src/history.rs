@@ -101,7 +101,7 @@ pub enum WatchError {
 }
 
 struct Kept {
-    /// Changes with revisions `floor + 1 ..= newest`, without gaps.
+    /// Changes with revisions `floor + 1 ..= newest`, without gaps: where the store leaves revisions out, it begins after those.
     changes: VecDeque<Change>,
     /// What their documents come to.
     bytes: usize,
@@ -122,6 +122,9 @@ impl History {
     pub(super) fn publish(&self, change: Change) {
         let revision = change.revision;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if revision != kept.floor + kept.changes.len() as u64 + 1 {
+            *kept = Kept { changes: VecDeque::new(), bytes: 0, floor: revision - 1 };
+        }
         kept.bytes += change.bytes;
         kept.changes.push_back(change);
         while kept.changes.len() > KEPT || kept.bytes > KEPT_BYTES {

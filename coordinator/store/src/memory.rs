@@ -108,6 +108,13 @@ impl Table {
         self.history.begin_again(revision);
     }
 
+    /// The next change comes after `revision`. Every watch that has not seen that expires.
+    pub(super) fn leave_out(&self, revision: u64) {
+        let mut rows = self.rows();
+        rows.revision = revision;
+        self.history.begin_again(revision);
+    }
+
     pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
         self.history.watch(kind, from_revision)
     }

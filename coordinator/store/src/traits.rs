@@ -152,6 +152,18 @@ pub struct Seen {
 /// The secret that changes whenever a database that went back is marked as such. A coordinator that knew an earlier one begins anew.
 pub const INCARNATION: &str = "store/incarnation";
 
+/// At least so many revisions and positions are left out where a store went back: more than it can have given out since. As etcd's
+/// documentation advises for a restored snapshot (`--bump-revision`): a week of 1,500 changes each second.
+pub(crate) const LEFT_OUT: u64 = 1_000_000_000;
+/// And up to so many more: where it goes back to the same state a second time, it does not give out the same numbers again. JSON's
+/// numbers are exact up to 2^53: enough for 9,000 times.
+const MORE: u64 = 1_000_000_000_000;
+
+/// How many are left out now.
+pub(crate) fn left_out() -> u64 {
+    LEFT_OUT + Uuid::new_v4().as_u64_pair().1 % MORE
+}
+
 /// Why a store cannot be written any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -233,6 +245,13 @@ pub trait SecretStore: Send + Sync {
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError>;
     /// Drops everything that has expired at `now`; how many there were.
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError>;
+    /// Keeps `incarnation` as the secret [`INCARNATION`]: the store went back, and what it kept since then is lost. A store that
+    /// outlives its process leaves out a billion revisions or more in the same commit, and as many positions of events and of the audit log.
+    /// So nothing that is stored from now on has a number of what was lost: who watched that is answered [`WatchError::Expired`], and no later
+    /// version of a document is taken for one of it.
+    async fn begin_incarnation(&self, incarnation: &[u8]) -> Result<(), StoreError> {
+        self.put(INCARNATION, incarnation, Timestamp::MAX).await
+    }
 }
 
 /// What only a store on this host's own disk has: a size, and a copy of itself.

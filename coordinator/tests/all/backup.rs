@@ -78,6 +78,22 @@ fn an_online_backup_restores_the_ca_and_every_answered_document() {
     let restored = Coordinator::start(&site.config());
     let there = names(&site);
     assert!(there.len() >= before && (0..there.len()).all(|n| there.contains(&format!("m{n}"))), "{there:?}");
+    // Who has followed what is lost, up to any revision of it, does not go on in what takes its place, also if that is lost too.
+    let after = || {
+        site.api("POST", "/apply", &machine("late", &mac(999)));
+        site.api("GET", "/machines/late", &Value::Null)["metadata"]["resourceVersion"].as_u64().unwrap()
+    };
+    let late = after();
+    restored.kill();
+    let (good, said) = restore(&site.config(), &file, &["--replace"]);
+    assert!(good, "{said}");
+    let restored = Coordinator::start(&site.config());
+    assert!(after().abs_diff(late) > 1, "{late}");
+    for lost in [there.len() as u64, there.len() as u64 + 1, 1000, late] {
+        let path = format!("{API}/machines?watch=true&resourceVersion={lost}");
+        let (status, answer) = call(&socket, "GET", &path, &Value::Null).unwrap();
+        assert!(status == 410 && answer.contains("Expired"), "{lost}: {answer}");
+    }
     drop(restored);
 }
 

@@ -431,6 +431,7 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     share(&site.data(), &sites[1].data());
     let b = start(&sites[1], LED);
     site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
+    let lost = site.api("GET", "/machines/m2", &Value::Null)["metadata"]["resourceVersion"].clone();
     until_asked(&sites[1], &format!("{API}/machines"), |answer| answer.contains("\"m2\""));
     put_back();
     for coordinator in [&a, &b] {
@@ -446,6 +447,9 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     }
     assert!(holds());
     assert_eq!(asked(site, &format!("{API}/machines/m2")).0, 404);
+    // Who has followed what is lost does not go on in what has taken its place.
+    let (status, answer) = asked(site, &format!("{API}/machines?watch=true&resourceVersion={lost}"));
+    assert!(status == 410 && answer.contains("Expired"), "{answer}");
     let held = [&a, &b].map(|coordinator| coordinator.said().matches("went back to an older state").count());
     assert_eq!(held.iter().sum::<usize>(), 1, "{held:?}");
     let confirmed = confirm();

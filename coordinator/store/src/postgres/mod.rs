@@ -59,9 +59,10 @@ use crate::journal::By;
 use crate::memory::Table;
 use crate::rules::Asked;
 use crate::seal::Sealer;
+use crate::traits::left_out;
 use crate::{
-    ChangeSet, Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, Hold, LoggedEvent, LoggedRun, Page,
-    SecretStore, StoreError, Unreadable, Watch, WatchError,
+    ChangeSet, Counts, DocumentStore, Ended, EventLog, HISTORY_PER_DOCUMENT, Hold, INCARNATION, LoggedEvent, LoggedRun,
+    Page, SecretStore, StoreError, Unreadable, Watch, WatchError,
 };
 use connect::Link;
 use job::Job;
@@ -304,5 +305,25 @@ impl SecretStore for PostgresStore {
 
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.reader.count("DELETE FROM secrets WHERE expires <= $1", &[&now.as_millisecond()]).await
+    }
+
+    async fn begin_incarnation(&self, incarnation: &[u8]) -> Result<(), StoreError> {
+        // Revisions and turns are locked as a commit locks them. A coordinator that meets the gap loads everything. Who may write the tables
+        // may not change their sequence: events then go on from where they were.
+        let begin = "WITH mine AS MATERIALIZED (
+                SELECT FROM landfall l, turns t WHERE $4::integer IS NULL OR t.numbers[$4] = $5 FOR UPDATE),
+            begun AS (INSERT INTO secrets (name, value, expires) SELECT $1, $2, $3::bigint FROM mine
+                ON CONFLICT (name) DO UPDATE SET value = excluded.value, expires = excluded.expires RETURNING name),
+            revised AS (UPDATE landfall SET revision = revision + $6 FROM begun),
+            audited AS (UPDATE audit_count SET newest = newest + $6 FROM begun)
+            SELECT CASE WHEN has_sequence_privilege(s, 'UPDATE') THEN setval(s, nextval(s) + $6) END
+            FROM begun, CAST(pg_get_serial_sequence('events', 'position') AS regclass) AS s";
+        let (sealed, expires) = (self.sealer.seal(INCARNATION, incarnation)?, Timestamp::MAX.as_millisecond());
+        let turn = Turn::now();
+        let (what, number) = (turn.map(|turn| batch::place_of(turn.what)), turn.map(|turn| as_stored(turn.number)));
+        let params: [&(dyn ToSql + Sync); 6] =
+            [&INCARNATION, &sealed, &expires, &what, &number, &as_stored(left_out())];
+        let begun = self.reader.taken(begin, &params).await?;
+        if begun.is_empty() { Err(StoreError::NotAlone) } else { Ok(()) }
     }
 }

@@ -100,7 +100,10 @@ async fn a_role_that_cannot_keep_the_tables_is_refused() {
     // As long as there is nothing to change it is enough, and people hear of it.
     let remarked = async || PostgresStore::examine(weak.clone()).await.unwrap().1.cannot_change_tables;
     assert!(remarked().await.unwrap().contains("does not own the tables"));
-    PostgresStore::open(weak.clone()).await.unwrap().create(machine("m1")).await.unwrap();
+    let store = PostgresStore::open(weak.clone()).await.unwrap();
+    store.create(machine("m1")).await.unwrap();
+    store.begin_incarnation(b"second first").await.unwrap();
+    drop(store);
     server.sql("test0", "UPDATE landfall SET schema = schema - 1");
     assert!(refused().await.contains("does not own the tables"));
     server.sql("test0", "UPDATE landfall SET schema = schema + 1");

@@ -32,12 +32,20 @@ impl Session {
         let checked = async {
             checks::server(&client, link.options().accepts(Risk::Settings)).await?;
             schema::check(&client, id).await?;
-            if schema::incarnation(&client).await?.as_deref() != incarnation {
-                return Err(PostgresError::Held);
-            }
-            Self::begin(client, hints).await
+            let session = Self::begin(client, hints).await?;
+            session.refuse_another_incarnation(incarnation).await?;
+            Ok(session)
         };
         within(checked).await
+    }
+
+    /// Refuses a database that was marked as put back otherwise than as `known` says.
+    ///
+    /// # Errors
+    /// [`PostgresError::Held`].
+    pub(super) async fn refuse_another_incarnation(&self, known: Option<&[u8]>) -> Result<(), PostgresError> {
+        let found = schema::incarnation(&self.client).await?;
+        if found.as_deref() == known { Ok(()) } else { Err(PostgresError::Held) }
     }
 
     /// Of a connection whose server and schema were checked.

@@ -342,6 +342,8 @@ impl Keeper {
                 if !within(load::catch_up(&session, &self.table)).await? {
                     self.load(&mut session).await?;
                 }
+                // Again: another coordinator may have begun one since, and then revisions do not show that it went back.
+                within(session.refuse_another_incarnation(self.incarnation.as_deref())).await?;
                 Ok::<_, PostgresError>(session)
             };
             let mut connecting = std::pin::pin!(connecting);

@@ -33,9 +33,10 @@ use super::memory::Table;
 use super::open_error::OpenError;
 use super::rules::Asked;
 use super::seal::Sealer;
+use super::traits::left_out;
 use super::{
-    ChangeSet, Counts, DocumentStore, Ended, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError,
-    Unreadable, Upkeep, Watch, WatchError,
+    ChangeSet, Counts, DocumentStore, Ended, EventLog, INCARNATION, LoggedEvent, LoggedRun, Page, SecretStore, Sizes,
+    StoreError, Unreadable, Upkeep, Watch, WatchError,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;
@@ -230,5 +231,15 @@ impl SecretStore for SqliteStore {
 
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.writer.submit(move |batch| ops::purge_secrets(batch, now)).await
+    }
+
+    async fn begin_incarnation(&self, incarnation: &[u8]) -> Result<(), StoreError> {
+        let sealed = self.sealer.seal(INCARNATION, incarnation)?;
+        self.writer
+            .submit(move |batch| {
+                ops::leave_out(batch, left_out())?;
+                ops::put_secret(batch, INCARNATION, &sealed, Timestamp::MAX)
+            })
+            .await
     }
 }

@@ -324,6 +324,19 @@ pub(super) fn put_secret(
     Ok(())
 }
 
+/// Leaves out that many revisions, and as many positions of events and of the audit log.
+pub(super) fn leave_out(batch: &mut Batch<'_>, count: u64) -> Result<(), StoreError> {
+    batch.overlay.revision += count;
+    // A table has its row there from its first entry on.
+    batch.transaction.execute(
+        "INSERT INTO sqlite_sequence (name, seq) SELECT name, 0 FROM sqlite_schema
+         WHERE name IN ('events', 'audit') AND name NOT IN (SELECT name FROM sqlite_sequence)",
+        [],
+    )?;
+    batch.transaction.execute("UPDATE sqlite_sequence SET seq = seq + ?1", [count])?;
+    Ok(())
+}
+
 pub(super) fn secret(connection: &Connection, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(connection
         .prepare_cached("SELECT value FROM secrets WHERE name = ?1 AND expires > ?2")?

@@ -191,7 +191,7 @@ fn serve(
     let begun = Instant::now();
     let (answers, outcome) = commit(connection, progress, jobs);
     metrics().commit_seconds.took(begun.elapsed());
-    let outcome = outcome.map(|(changes, written)| {
+    let outcome = outcome.map(|(changes, written, revision)| {
         written.iter().for_each(|key| progress.unwritten.written(key));
         for change in changes {
             progress.revision = change.revision;
@@ -202,6 +202,11 @@ fn serve(
                 progress.unwritten.note(key, begun);
             }
             progress.table.apply(change);
+        }
+        if revision > progress.revision {
+            // It has left some out.
+            progress.revision = revision;
+            progress.table.leave_out(revision);
         }
     });
     if let Err(error) = &outcome {
@@ -251,15 +256,15 @@ fn commit(
         }
         transaction.commit().map_err(Arc::new)
     };
-    let committed = finish().map(|()| (changes, written));
+    let committed = finish().map(|()| (changes, written, revision));
     if committed.is_ok() && revision > taken {
         progress.taken = revision + REVISIONS_AHEAD;
     }
     (answers, committed)
 }
 
-/// The changes of a transaction, and what it wrote of what was left unwritten.
-type Committed = (Vec<Change>, Vec<Key>);
+/// The changes of a transaction, what it wrote of what was left unwritten, and the store's revision after it.
+type Committed = (Vec<Change>, Vec<Key>, u64);
 
 /// There is no transaction: everybody learns why.
 fn refuse(jobs: Vec<Job>, error: &Arc<rusqlite::Error>) -> (Vec<Answer>, Result<Committed, Arc<rusqlite::Error>>) {
