@@ -1,12 +1,9 @@
 //! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use landfall_api::MacAddr;
 use uuid::Uuid;
 
@@ -18,8 +15,8 @@ use landfall_boot::policy::{
 use landfall_boot::{BootError, BootServices};
 
 use landfall_edge::gate::Limiter;
-use landfall_store::Store;
 
+use crate::dhcp_leases::SharedLeases;
 use crate::engine::by_token_only;
 use crate::state::Coordinator;
 
@@ -75,7 +72,9 @@ impl BootPolicy for Coordinator {
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
         self.config.store.url.as_ref()?;
         let before = LeaseFile::own(&self.config.data_dir);
-        Some(Arc::new(Shared { store: self.store.clone(), before }))
+        let engine = self.engine.clone();
+        let leads = move || engine.fleet().is_sure_to_lead().is_ok();
+        Some(Arc::new(SharedLeases::new(self.store.clone(), before, leads)))
     }
 
     fn unserved(&self, request: Unserved) {
@@ -86,30 +85,6 @@ impl BootPolicy for Coordinator {
 
     fn served(&self, mac: MacAddr, service: Service) {
         self.ops.sightings.served(mac, service);
-    }
-}
-
-/// The file's name among the secrets.
-pub(crate) const LEASES: &str = "dhcp/leases";
-
-/// The store that this coordinator shares with others.
-struct Shared {
-    store: Store,
-    /// The file that it had before it shared a store.
-    before: PathBuf,
-}
-
-#[async_trait]
-impl SharedFile for Shared {
-    async fn read(&self) -> io::Result<Option<Vec<u8>>> {
-        match self.store.secrets().get(LEASES, Timestamp::MIN).await.map_err(io::Error::other)? {
-            None if self.before.exists() => tokio::fs::read(&self.before).await.map(Some),
-            found => Ok(found),
-        }
-    }
-
-    async fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.store.secrets().put(LEASES, bytes, Timestamp::MAX).await.map_err(io::Error::other)
     }
 }
 

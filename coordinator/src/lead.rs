@@ -40,7 +40,9 @@ impl Duties {
     pub(crate) async fn perform(self, takes_over: bool, stop: CancellationToken) -> Result<()> {
         let (mut all, engine) = (JoinSet::<Result<()>>::new(), self.coordinator.engine.clone());
         if let Some(dhcp) = &self.dhcp {
-            let (dhcp, until) = (dhcp.start(takes_over).await?, stop.clone());
+            // It asks for other servers, for 3 s.
+            let Some(started) = stop.run_until_cancelled(dhcp.start(takes_over)).await else { return Ok(()) };
+            let (dhcp, until) = (started?, stop.clone());
             all.spawn(async move { Ok(dhcp.run(until).await?) });
         }
         let (power, until) = (engine.clone(), stop.clone());

@@ -8,6 +8,7 @@
 pub mod backup;
 pub mod boot;
 pub mod config;
+mod dhcp_leases;
 #[allow(clippy::disallowed_methods, reason = "an edge: compares the clock with what it should be")]
 pub mod doctor;
 pub mod engine;

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use landfall_boot::dhcp::lease_file::LeaseFile;
 use landfall_store::{Migrated, Store, to_postgres, to_sqlite};
 
-use crate::boot::LEASES;
 use crate::config::Config;
+use crate::dhcp_leases::LEASES;
 use crate::pki;
 
 /// From SQLite into PostgreSQL.

@@ -113,11 +113,14 @@ pub trait Reservations: Send + Sync {
 /// Nothing is reserved.
 impl Reservations for () {}
 
+/// What is written in place of what was found, `None` before the first write: unlike anything that another coordinator writes.
+pub type TakeOver<'a> = &'a (dyn Fn(Option<Vec<u8>>) -> io::Result<Vec<u8>> + Send + Sync);
+
 /// A place for the file that several coordinators share, of which one serves at a time.
 #[async_trait]
 pub trait SharedFile: Send + Sync {
-    /// What was written last; `None` before that.
-    async fn read(&self) -> io::Result<Option<Vec<u8>>>;
+    /// Replaces it, in one step, and answers by what. From then on what another one writes is refused, until that one takes it over.
+    async fn take_over(&self, own: TakeOver<'_>) -> io::Result<Vec<u8>>;
     /// Replaces it, whole.
     async fn write(&self, bytes: &[u8]) -> io::Result<()>;
 }

@@ -13,6 +13,7 @@ use std::{fmt, fs, io};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use super::leases::{Lease, MAX_RANGE};
 use crate::policy::SharedFile;
@@ -26,6 +27,9 @@ const MAX_BYTES: u64 = MAX_RANGE as u64 * 256;
 #[derive(Serialize, Deserialize)]
 struct Kept {
     version: u32,
+    /// Who wrote it where several do: no two write the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keeper: Option<Uuid>,
     leases: BTreeMap<Ipv4Addr, Lease>,
 }
 
@@ -34,15 +38,15 @@ struct Kept {
 pub enum LeaseFile {
     /// On this host.
     Own(PathBuf),
-    /// With the other coordinators.
-    Shared(Arc<dyn SharedFile>),
+    /// With the other coordinators, by this keeper.
+    Shared(Arc<dyn SharedFile>, Uuid),
 }
 
 impl fmt::Display for LeaseFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own(path) => path.display().fmt(f),
-            Self::Shared(_) => f.write_str("in the coordinators' store"),
+            Self::Shared(..) => f.write_str("in the coordinators' store"),
         }
     }
 }
@@ -53,12 +57,17 @@ impl LeaseFile {
         Self::Own(Self::own(data_dir))
     }
 
+    /// With the other coordinators, for one time that this one serves.
+    pub fn shared(file: Arc<dyn SharedFile>) -> Self {
+        Self::Shared(file, Uuid::new_v4())
+    }
+
     /// Its path.
     pub fn own(data_dir: &Path) -> PathBuf {
         data_dir.join("dhcp-leases.json")
     }
 
-    /// The kept leases; none if there is no file yet.
+    /// The kept leases; none if there is no file yet. One that is shared is this keeper's from then on.
     ///
     /// # Errors
     /// When the file is there and cannot be read or understood: forgetting leases that run would hand out addresses twice.
@@ -70,14 +79,12 @@ impl LeaseFile {
                 Ok(meta) if meta.len() > MAX_BYTES => return Err(io::Error::other("it is far too large")),
                 Ok(_) => Some(fs::read(path)?),
             },
-            Self::Shared(file) => file.read().await?,
+            Self::Shared(file, keeper) => {
+                let own = |found: Option<Vec<u8>>| encoded(read(found.as_deref())?, Some(*keeper));
+                Some(file.take_over(&own).await?)
+            }
         };
-        let Some(bytes) = bytes else { return Ok(BTreeMap::new()) };
-        let kept: Kept = serde_json::from_slice(&bytes)?;
-        if kept.version != 1 {
-            return Err(io::Error::other(format!("it is of version {}, this program knows 1", kept.version)));
-        }
-        Ok(kept.leases)
+        read(bytes.as_deref())
     }
 
     /// Replaces the file: a power cut leaves the old one or the new one.
@@ -85,7 +92,11 @@ impl LeaseFile {
     /// # Errors
     /// When it cannot be written.
     pub async fn save(&self, leases: BTreeMap<Ipv4Addr, Lease>) -> io::Result<()> {
-        self.put(serde_json::to_vec(&Kept { version: 1, leases })?).await
+        let keeper = match self {
+            Self::Own(_) => None,
+            Self::Shared(_, keeper) => Some(*keeper),
+        };
+        self.put(encoded(leases, keeper)?).await
     }
 
     /// Replaces the file by what another one has.
@@ -99,9 +110,22 @@ impl LeaseFile {
                 // Off the async threads.
                 tokio::task::spawn_blocking(move || replace(&path, &bytes)).await.map_err(io::Error::other)?
             }
-            Self::Shared(file) => file.write(&bytes).await,
+            Self::Shared(file, _) => file.write(&bytes).await,
         }
     }
+}
+
+fn read(bytes: Option<&[u8]>) -> io::Result<BTreeMap<Ipv4Addr, Lease>> {
+    let Some(bytes) = bytes else { return Ok(BTreeMap::new()) };
+    let kept: Kept = serde_json::from_slice(bytes)?;
+    if kept.version != 1 {
+        return Err(io::Error::other(format!("it is of version {}, this program knows 1", kept.version)));
+    }
+    Ok(kept.leases)
+}
+
+fn encoded(leases: BTreeMap<Ipv4Addr, Lease>, keeper: Option<Uuid>) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&Kept { version: 1, keeper, leases })?)
 }
 
 /// Saves leases one after another, the newest of those that wait.
@@ -175,14 +199,18 @@ mod tests {
 
     use super::super::leases::LeaseState;
     use super::*;
+    use crate::policy::TakeOver;
 
     #[derive(Default)]
     struct Memory(std::sync::Mutex<Option<Vec<u8>>>);
 
     #[async_trait]
     impl SharedFile for Memory {
-        async fn read(&self) -> io::Result<Option<Vec<u8>>> {
-            Ok(self.0.lock().unwrap().clone())
+        async fn take_over(&self, own: TakeOver<'_>) -> io::Result<Vec<u8>> {
+            let mut bytes = self.0.lock().unwrap();
+            let new = own(bytes.clone())?;
+            *bytes = Some(new.clone());
+            Ok(new)
         }
 
         async fn write(&self, bytes: &[u8]) -> io::Result<()> {
@@ -197,8 +225,8 @@ mod tests {
 
     #[async_trait]
     impl SharedFile for Slow {
-        async fn read(&self) -> io::Result<Option<Vec<u8>>> {
-            self.0.read().await
+        async fn take_over(&self, own: TakeOver<'_>) -> io::Result<Vec<u8>> {
+            self.0.take_over(own).await
         }
 
         async fn write(&self, bytes: &[u8]) -> io::Result<()> {
@@ -221,7 +249,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_saves_follow_one_another_and_the_newest_counts() {
         let slow = Arc::new(Slow::default());
-        let file = LeaseFile::Shared(slow.clone());
+        let file = LeaseFile::shared(slow.clone());
         let saver = Saver::start(file.clone());
         let begun = tokio::time::Instant::now();
         for last in 1..=5 {
@@ -239,8 +267,8 @@ mod tests {
 
     #[async_trait]
     impl SharedFile for Away {
-        async fn read(&self) -> io::Result<Option<Vec<u8>>> {
-            self.0.read().await
+        async fn take_over(&self, own: TakeOver<'_>) -> io::Result<Vec<u8>> {
+            self.0.take_over(own).await
         }
 
         async fn write(&self, bytes: &[u8]) -> io::Result<()> {
@@ -253,13 +281,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leases_that_could_not_be_stored_are_stored_later() {
-        let file = LeaseFile::Shared(Arc::new(Away::default()));
+        let file = LeaseFile::shared(Arc::new(Away::default()));
         let saver = Saver::start(file.clone());
         let begun = tokio::time::Instant::now();
         saver.save(lease(1), Duration::from_secs(60)).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "no client waits for it");
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(file.load().await.unwrap(), lease(1));
+    }
+
+    #[tokio::test]
+    async fn no_two_keepers_write_the_same() {
+        let (memory, mut seen) = (Arc::new(Memory::default()), Vec::new());
+        for file in [LeaseFile::shared(memory.clone()), LeaseFile::shared(memory.clone())] {
+            assert_eq!(file.load().await.unwrap(), BTreeMap::new());
+            seen.push(memory.0.lock().unwrap().clone());
+            file.save(BTreeMap::new()).await.unwrap();
+            assert_eq!(seen.last(), Some(&*memory.0.lock().unwrap()));
+        }
+        assert_ne!(seen[0], seen[1]);
     }
 
     #[tokio::test]
@@ -273,13 +313,13 @@ mod tests {
             reserved: false,
         };
         let leases = BTreeMap::from([(Ipv4Addr::new(10, 0, 0, 9), lease)]);
-        for file in [LeaseFile::new(dir.path()), LeaseFile::Shared(memory.clone())] {
+        for file in [LeaseFile::new(dir.path()), LeaseFile::shared(memory.clone())] {
             assert_eq!(file.load().await.unwrap(), BTreeMap::new());
             file.save(leases.clone()).await.unwrap();
             assert_eq!(file.load().await.unwrap(), leases);
             match &file {
                 LeaseFile::Own(path) => fs::write(path, b"{").unwrap(),
-                LeaseFile::Shared(shared) => shared.write(b"{").await.unwrap(),
+                LeaseFile::Shared(shared, _) => shared.write(b"{").await.unwrap(),
             }
             assert!(file.load().await.is_err());
         }

@@ -131,7 +131,7 @@ impl DhcpService {
         let main = open(&interface, SERVER_PORT, Sharing::Alone)?;
         let pxe = open(&interface, PXE_PORT, Sharing::Alone)?;
         let mode = if config.dhcp.mode == DhcpMode::Full {
-            let file = policy.shared_file().map_or_else(|| LeaseFile::new(&config.data_dir), LeaseFile::Shared);
+            let file = policy.shared_file().map_or_else(|| LeaseFile::new(&config.data_dir), LeaseFile::shared);
             let mode = full_mode(config, own, file).await?;
             if !config.takes_over {
                 let ours: Vec<_> = config.other_addresses().chain([own]).collect();
@@ -257,6 +257,10 @@ impl DhcpService {
                 };
                 if let Some(kept) = kept {
                     saver.save(kept, SAVE_LIMIT).await;
+                    // Another one may lead since, and not know of it.
+                    if !policy.gives_addresses() {
+                        return Err(Silence::NotActive);
+                    }
                 }
                 outcome
             }
