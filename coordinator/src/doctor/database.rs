@@ -39,8 +39,8 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
 }
 
 /// Pure.
-fn of_server(remarks: &Remarks, options: &PostgresOptions) -> [Finding; 4] {
-    let Remarks { lossy_settings, cannot_change_tables, unawaited_replicas, clock_ahead } = remarks;
+fn of_server(remarks: &Remarks, options: &PostgresOptions) -> [Finding; 5] {
+    let Remarks { lossy_settings, cannot_change_tables, unawaited_replicas, clock_ahead, unwatched } = remarks;
     let settings = match lossy_settings {
         None => Finding::ok("settings of PostgreSQL", "they keep what is committed"),
         Some(why) => Finding::warn("settings of PostgreSQL", why, "it is accepted in [store]: expect losses"),
@@ -67,7 +67,11 @@ fn of_server(remarks: &Remarks, options: &PostgresOptions) -> [Finding; 4] {
             Finding::warn("clock of PostgreSQL", message, "set both by NTP: coordinators go by their hosts' clocks")
         }
     };
-    [settings, role, replicas, clock]
+    let sessions = match unwatched {
+        None => Finding::ok("sessions", "PostgreSQL shows whether a coordinator works"),
+        Some(why) => Finding::warn("sessions", why, "until then the machines of a coordinator that hangs stay there"),
+    };
+    [settings, role, replicas, clock, sessions]
 }
 
 #[cfg(test)]
@@ -88,16 +92,18 @@ mod tests {
             cannot_change_tables: why.map(str::to_owned),
             unawaited_replicas,
             clock_ahead: SignedDuration::from_secs(seconds),
+            unwatched: None,
         };
         for (remarks, options, levels) in [
-            (of(None, 0, 4), &options, [Fine, Fine, Fine, Fine]),
-            (of(Some("why"), 0, -5), &options, [Fine, Warn, Fine, Warn]),
-            (of(None, 1, 60), &options, [Fine, Fine, Fail, Fail]),
+            (of(None, 0, 4), &options, [Fine, Fine, Fine, Fine, Fine]),
+            (of(Some("why"), 0, -5), &options, [Fine, Warn, Fine, Warn, Fine]),
+            (of(None, 1, 60), &options, [Fine, Fine, Fail, Fail, Fine]),
             (
                 Remarks { lossy_settings: Some("why".to_owned()), ..of(None, 1, -60) },
                 &accepted,
-                [Warn, Fine, Warn, Warn],
+                [Warn, Fine, Warn, Warn, Fine],
             ),
+            (Remarks { unwatched: Some("why".to_owned()), ..of(None, 0, 0) }, &options, [Fine, Fine, Fine, Fine, Warn]),
         ] {
             assert_eq!(of_server(&remarks, options).map(|finding| finding.level), levels, "{remarks:?}");
         }

@@ -162,7 +162,7 @@ async fn end_if_silent(client: &Client, holder: &Holder) -> Result<bool, Postgre
 async fn keep(
     client: &Client, tenure: &Tenure, says: watch::Sender<Option<There>>,
 ) -> Result<std::convert::Infallible, PostgresError> {
-    let (begun, mut seen) = (Instant::now(), HashMap::new());
+    let (begun, mut seen, mut unwatched) = (Instant::now(), HashMap::new(), HashSet::new());
     let mut every = interval(ASK);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -171,6 +171,10 @@ async fn keep(
         let found = within(presence::holders(client, IS_THERE)).await?;
         tenure.confirmed(asked);
         for holder in found {
+            if holder.silent.is_none() && unwatched.insert(holder.name.clone()) {
+                let error = PostgresError::Unwatched { by: holder.name.clone() };
+                tracing::error!(%error, "the machines of a coordinator that hangs would stay there");
+            }
             if !end_if_silent(client, &holder).await? {
                 seen.insert(holder.name, Instant::now());
             }

@@ -369,7 +369,20 @@ async fn one_whose_own_change_was_the_last_goes_on() {
 async fn one_that_cannot_be_watched_is_named() {
     let server = Server::start(&["track_activities=off"]);
     let options = server.database();
+    let examined = async |options: &PostgresOptions| PostgresStore::examine(options.clone()).await.unwrap().1.unwatched;
+    assert!(examined(&options).await.unwrap().contains("whether a coordinator works"));
     let _a = leads(&options, "a").await;
     let refused = within(Lead::wait(options.clone().named("b"), |_| {})).await.err().unwrap();
     assert!(matches!(&refused, PostgresError::Unwatched { by } if by == "a"), "{refused}");
+
+    // Another role does not see what it does.
+    let server = Server::start(&[]);
+    let options = server.database();
+    let a = store(&options, "a").await;
+    assert_eq!(examined(&options).await, None);
+    server.sql("test0", "CREATE ROLE other LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO other");
+    let url = format!("postgresql://other@/test0?host={}", server.dir().display());
+    let other = PostgresOptions::new(&url, &options.key_dir).unwrap();
+    assert!(examined(&other).await.unwrap().contains("whether a works"));
+    drop(a);
 }
