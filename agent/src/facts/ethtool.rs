@@ -1,12 +1,13 @@
 //! What a port's driver says of itself (`linux/ethtool.h`): sysfs does not have it.
 //!
-//! Sound because the kernel gets pointers to memory of this function's own alone, which outlives the call, and writes no more than one
-//! [`DriverInfo`], laid out as C's.
+//! Sound because the kernel gets pointers to memory of this module's own alone, which outlives the call, and writes no more than one
+//! structure, laid out as C's.
 #![allow(unsafe_code)] // The ioctl has no safe binding; the block below says why it holds.
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 
+use landfall_api::MacAddr;
 use nix::libc::{SIOCETHTOOL, c_char, ifreq};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -24,6 +25,19 @@ struct DriverInfo {
     extended_rom: [u8; 32],
     reserved: [u8; 12],
     counts: [u32; 5],
+}
+
+/// `ETHTOOL_GPERMADDR`.
+const GET_PERMANENT_ADDRESS: u32 = 0x20;
+/// `MAX_ADDR_LEN`.
+const LONGEST_ADDRESS: usize = 32;
+
+/// `struct ethtool_perm_addr`, with room for the address.
+#[repr(C)]
+struct PermanentAddress {
+    command: u32,
+    size: u32,
+    address: [u8; LONGEST_ADDRESS],
 }
 
 mod raw {
@@ -47,8 +61,17 @@ fn text(field: &[u8; 32]) -> String {
     text.to_string_lossy().trim().to_owned()
 }
 
+/// The Ethernet address that the port was made with; `None` where its driver does not say.
+pub(super) fn permanent_address(port: &str) -> Option<MacAddr> {
+    let (command, size) = (GET_PERMANENT_ADDRESS, LONGEST_ADDRESS as u32);
+    let mut asked = PermanentAddress { command, size, address: [0; LONGEST_ADDRESS] };
+    // SAFETY: the kernel answers that command with one such structure.
+    unsafe { ask(port, &mut asked) }.ok()?;
+    let address = asked.address.first_chunk::<6>().copied().map(MacAddr)?;
+    (asked.size == 6 && address.0 != [0; 6]).then_some(address)
+}
+
 fn driver_info(port: &str) -> nix::Result<DriverInfo> {
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut info = DriverInfo {
         command: GET_DRIVER_INFO,
         driver: [0; 32],
@@ -59,6 +82,17 @@ fn driver_info(port: &str) -> nix::Result<DriverInfo> {
         reserved: [0; 12],
         counts: [0; 5],
     };
+    // SAFETY: the kernel answers that command with one such structure.
+    unsafe { ask(port, &mut info) }?;
+    Ok(info)
+}
+
+/// Has the port's driver fill in a structure that begins with a command.
+///
+/// # Safety
+/// The kernel writes one `T`, and nothing behind it, for that command.
+unsafe fn ask<T>(port: &str, structure: &mut T) -> nix::Result<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: zeros are a valid `ifreq`.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero; no name of a port is longer (IFNAMSIZ).
@@ -66,10 +100,9 @@ fn driver_info(port: &str) -> nix::Result<DriverInfo> {
     for (to, from) in request.ifr_name[..room].iter_mut().zip(port.bytes()) {
         *to = c_char::from_ne_bytes([from]);
     }
-    request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // SAFETY: `request` names a port with a zero behind it, and points to one `DriverInfo`; both are ours and outlive the call.
-    unsafe { raw::ethtool(socket.as_raw_fd(), &raw mut request) }?;
-    Ok(info)
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(structure).cast();
+    // SAFETY: `request` names a port with a zero behind it, and points to one `T`; both are ours and outlive the call.
+    unsafe { raw::ethtool(socket.as_raw_fd(), &raw mut request) }.map(drop)
 }
 
 #[cfg(test)]
@@ -82,6 +115,7 @@ mod tests {
         assert_eq!(size_of::<DriverInfo>(), 196);
         for port in ["lo", "no-such-port", &"x".repeat(100)] {
             assert_eq!(firmware(port), "");
+            assert_eq!(permanent_address(port), None);
         }
         assert_eq!(driver_info("no-such-port").err(), Some(nix::errno::Errno::ENODEV));
     }

@@ -67,7 +67,7 @@ pub(crate) fn collect_identity() -> MachineFacts {
 
 /// On a machine that is the agent's nothing makes virtual ports, and the ones a kernel brings along are no way to a coordinator.
 fn own_nics() -> Vec<NicFacts> {
-    nics::read(Path::new("/sys/class/net"), !owns_machine())
+    nics::read(Path::new("/sys/class/net"), !owns_machine(), ethtool::permanent_address)
 }
 
 /// This machine's identity, as far as hardware states it.

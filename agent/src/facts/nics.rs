@@ -9,10 +9,14 @@ use super::{children, ethtool, link_name, name_of, read as text};
 
 /// Every Ethernet port with a device behind it, by name. `or_virtual`: where there is none, as in a container or a network
 /// namespace, the virtual ports (veth, macvlan and similar) count in their place. They never stand beside hardware: their
-/// addresses change with every restart, and some, such as a container bridge's, are the same on many hosts.
-pub(super) fn read(root: &Path, or_virtual: bool) -> Vec<NicFacts> {
+/// addresses change with every restart, and some, such as a container bridge's, are the same on many hosts. `permanent`: the address
+/// that a port was made with, which its driver may know.
+pub(super) fn read(root: &Path, or_virtual: bool, permanent: impl Fn(&str) -> Option<MacAddr>) -> Vec<NicFacts> {
     let ports = children(root);
-    let found = |wanted: fn(&Path) -> bool| ports.iter().filter(|p| wanted(p)).filter_map(|p| nic(p)).collect();
+    let found = |wanted: fn(&Path) -> bool| {
+        let wanted = ports.iter().filter(|port| wanted(port));
+        wanted.filter_map(|port| nic(port, permanent(&name_of(port)))).collect()
+    };
     let hardware: Vec<NicFacts> = found(is_hardware);
     if hardware.is_empty() && or_virtual { found(leads_out) } else { hardware }
 }
@@ -26,13 +30,13 @@ fn leads_out(port: &Path) -> bool {
     !port.join("bridge").exists() && !port.join("brport").exists()
 }
 
-fn nic(port: &Path) -> Option<NicFacts> {
+fn nic(port: &Path, permanent: Option<MacAddr>) -> Option<NicFacts> {
     // ARPHRD_ETHER (include/uapi/linux/if_arp.h).
     if text(&port.join("type")) != "1" {
         return None;
     }
     // In a bond every port has the bond's address.
-    let own = text(&port.join("bonding_slave/perm_hwaddr")).parse().ok();
+    let own = permanent.or_else(|| text(&port.join("bonding_slave/perm_hwaddr")).parse().ok());
     let mac: MacAddr = own.or_else(|| text(&port.join("address")).parse().ok())?;
     Some(NicFacts {
         firmware: ethtool::firmware(&name_of(port)),
@@ -86,27 +90,28 @@ mod tests {
         let net =
             sysfs(&[("eth0", "device", "1"), ("br0", "bridge", "1"), ("ib0", "device", "32"), ("veth1", "", "1")]);
         for or_virtual in [false, true] {
-            let found = read(net.path(), or_virtual);
+            let found = read(net.path(), or_virtual, |_| None);
             assert_eq!(names(&found), ["eth0"]);
             assert!(found[0].carrier && found[0].speed_mbit.is_none());
         }
     }
 
     #[test]
-    fn a_port_in_a_bond_keeps_its_own_address() {
-        let net = sysfs(&[("eth0", "device", "1"), ("eth1", "device", "1")]);
+    fn a_port_keeps_the_address_that_it_was_made_with() {
+        let net = sysfs(&[("eth0", "device", "1"), ("eth1", "device", "1"), ("eth2", "device", "1")]);
         fs::create_dir(net.path().join("eth1/bonding_slave")).unwrap();
         fs::write(net.path().join("eth1/bonding_slave/perm_hwaddr"), "52:54:00:00:00:02\n").unwrap();
-        let found = read(net.path(), false);
-        assert_eq!(found.iter().map(|n| n.mac.0[5]).collect::<Vec<_>>(), [1, 2]);
+        let permanent = |port: &str| (port == "eth2").then_some(MacAddr([0x52, 0x54, 0, 0, 0, 3]));
+        let found = read(net.path(), false, permanent);
+        assert_eq!(found.iter().map(|n| n.mac.0[5]).collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]
     fn virtual_ports_count_where_there_is_no_hardware() {
         let ports = [("docker0", "bridge", "1"), ("eth0", "", "1"), ("lo", "", "772"), ("veth1", "brport", "1")];
         let net = sysfs(&ports);
-        assert_eq!(names(&read(net.path(), true)), ["eth0"]);
-        assert!(read(net.path(), false).is_empty());
+        assert_eq!(names(&read(net.path(), true, |_| None)), ["eth0"]);
+        assert!(read(net.path(), false, |_| None).is_empty());
     }
 
     #[test]
@@ -126,7 +131,7 @@ mod tests {
             mount(Some("sysfs"), sys.path(), Some("sysfs"), MsFlags::empty(), none).unwrap();
             let made = Command::new("ip").args("link add up0 type veth peer name far0".split(' ')).status().unwrap();
             assert!(made.success());
-            let seen = read(&sys.path().join("class/net"), true);
+            let seen = read(&sys.path().join("class/net"), true, ethtool::permanent_address);
             nix::mount::umount(sys.path()).unwrap();
             seen
         })
