@@ -72,9 +72,8 @@ impl BootPolicy for Coordinator {
     fn shared_file(&self) -> Option<Arc<dyn SharedFile>> {
         self.config.store.url.as_ref()?;
         let before = LeaseFile::own(&self.config.data_dir);
-        let engine = self.engine.clone();
-        let leads = move || engine.fleet().is_sure_to_lead().is_ok();
-        Some(Arc::new(SharedLeases::new(self.store.clone(), before, leads)))
+        let still_leads = self.engine.fleet().beside().still_leads();
+        Some(Arc::new(SharedLeases::new(self.store.clone(), before, still_leads)))
     }
 
     fn unserved(&self, request: Unserved) {

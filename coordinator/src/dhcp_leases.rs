@@ -19,16 +19,16 @@ pub(crate) struct SharedLeases<L> {
     store: Store,
     /// The file that this coordinator had before it shared a store.
     before: PathBuf,
-    /// Whether this coordinator leads, for certain.
-    leads: L,
+    /// Whether this coordinator still leads as it did when it began to serve.
+    still_leads: L,
     /// What the store has, unless another coordinator has stored: more than one where the answers to writes were lost. Few: without the
     /// store no address is given.
     known: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
 impl<L: Fn() -> bool> SharedLeases<L> {
-    pub(crate) fn new(store: Store, before: PathBuf, leads: L) -> Self {
-        Self { store, before, leads, known: Mutex::default() }
+    pub(crate) fn new(store: Store, before: PathBuf, still_leads: L) -> Self {
+        Self { store, before, still_leads, known: Mutex::default() }
     }
 
     async fn found(&self) -> Result<Option<Vec<u8>>, StoreError> {
@@ -83,7 +83,7 @@ impl<L: Fn() -> bool + Send + Sync> SharedFile for SharedLeases<L> {
             if self.replace(&mut known, bytes).await? {
                 return Ok(());
             }
-            if !(self.leads)() {
+            if !(self.still_leads)() {
                 break;
             }
             // The other one led before this one, or began to and leads no more.

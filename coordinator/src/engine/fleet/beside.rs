@@ -58,8 +58,14 @@ impl Beside {
 
     /// Whether this coordinator does what one of several does alone.
     pub(super) fn leads(&self) -> bool {
+        self.still_leads()()
+    }
+
+    /// Asks whether it still leads as it does now: not again, after it had ceased to.
+    pub fn still_leads(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.own.is_none() || lead.is_some_and(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
+        let is_alone = self.own.is_none();
+        move || is_alone || lead.as_ref().is_some_and(|unconfirmed| unconfirmed() < CONFIRMED_WITHIN)
     }
 
     /// Which coordinator leads, where it is not this one.

@@ -7,7 +7,6 @@ use tokio_postgres::{Client, GenericClient};
 
 use super::error::PostgresError;
 use super::options::{PostgresOptions, Risk};
-use super::presence::{self, IS_THERE};
 
 /// PostgreSQL's oldest version.
 const OLDEST: u32 = 15;
@@ -87,7 +86,8 @@ pub struct Remarks {
     pub unawaited_replicas: u64,
     /// By how much the server's clock is ahead of this host's.
     pub clock_ahead: SignedDuration,
-    /// Why the server does not show to this role whether a coordinator works. One that hangs would keep its machines.
+    /// Why the server does not show to this role whether a coordinator works, where that was looked at. One that hangs would keep its
+    /// machines.
     pub unwatched: Option<String>,
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn remarks(client: &Client) -> Result<Remarks, PostgresError> {
                 THEN count(*) FILTER (WHERE datid IS NULL AND r.state IS DISTINCT FROM 'backup' AND r.application_name NOT IN
                     ('pg_basebackup', 'pg_receivewal', 'barman_receive_wal', 'barman_streaming_backup'))
                 ELSE 0 END,
-             (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('track_activities') = 'off'
+             (extract(epoch FROM clock_timestamp()) * 1000)::bigint
              FROM pg_stat_replication r JOIN pg_stat_activity USING (pid)",
             &[],
         )
@@ -148,16 +148,12 @@ pub(super) async fn remarks(client: &Client) -> Result<Remarks, PostgresError> {
     let clock_ahead = SignedDuration::from_millis(row.get::<_, i64>(1).saturating_sub(middle));
     let lossy_settings = settings(client).await?.map(|why| why.to_string());
     let cannot_change_tables = privileges(client).await?.map(|why| why.to_string());
-    let holders = presence::holders(client, IS_THERE).await?;
-    let unseen = holders.into_iter().find(|holder| holder.silent.is_none()).map(|holder| holder.name);
-    let unseen = unseen.or_else(|| row.get::<_, bool>(2).then(|| "a coordinator".to_owned()));
-    let unwatched = unseen.map(|by| PostgresError::Unwatched { by }.to_string());
     Ok(Remarks {
         lossy_settings,
         cannot_change_tables,
         unawaited_replicas: row.get::<_, i64>(0).unsigned_abs(),
         clock_ahead,
-        unwatched,
+        unwatched: None,
     })
 }
 

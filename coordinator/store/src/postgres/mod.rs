@@ -116,7 +116,8 @@ impl PostgresStore {
         options.check_encryption()?;
         let link = Link::new(options);
         let mut client = link.checked(Arc::default()).await?;
-        let remarks = checks::remarks(&client).await?;
+        let unwatched = presence::unwatched(&client).await?.map(|why| why.to_string());
+        let remarks = Remarks { unwatched, ..checks::remarks(&client).await? };
         let unreadable = match schema::found(&client).await? {
             0 => Vec::new(),
             _ => load::documents(&mut client).await?.0.unreadable,

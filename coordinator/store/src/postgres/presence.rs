@@ -71,6 +71,17 @@ pub(super) async fn holders(client: &Client, lock: i64) -> Result<Vec<Holder>, P
     Ok(found.iter().map(holder).collect())
 }
 
+/// Why the server does not show to this role whether a coordinator works, if it does not.
+///
+/// # Errors
+/// The server's.
+pub(super) async fn unwatched(client: &Client) -> Result<Option<PostgresError>, PostgresError> {
+    let unseen = holders(client, IS_THERE).await?.into_iter().find(|holder| holder.silent.is_none());
+    let is_off: bool = client.query_one("SELECT current_setting('track_activities') = 'off'", &[]).await?.get(0);
+    let unseen = unseen.map(|holder| holder.name).or_else(|| is_off.then(|| "a coordinator".to_owned()));
+    Ok(unseen.map(|by| PostgresError::Unwatched { by }))
+}
+
 /// Takes a lock of the session of this connection with `ask`.
 ///
 /// # Errors
