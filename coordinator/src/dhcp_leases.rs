@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 /// The file's name among the secrets.
 pub(crate) const LEASES: &str = "dhcp/leases";
-/// So often another coordinator may have stored them in between: one that leads no more does so once.
+/// Another coordinator may store between a read and the write that follows it. One that does not lead any more stores at most once.
 const TRIES: usize = 4;
 
 /// Replaces only what it has stored itself: a coordinator that hangs while another one begins to lead has older leases when it wakes up.
@@ -86,7 +86,7 @@ impl<L: Fn() -> bool + Send + Sync> SharedFile for SharedLeases<L> {
             if !(self.still_leads)() {
                 break;
             }
-            // The other one led before this one, or began to and leads no more.
+            // The other one does not lead any more: its write came late.
             *known = vec![self.found().await.map_err(io::Error::other)?];
         }
         Err(io::Error::other("another coordinator has begun to serve"))
@@ -167,7 +167,7 @@ mod tests {
         a.write(b"2").await.unwrap();
         b_leads.store(true, SeqCst);
         assert_eq!(taken_over(&*b, "/b").await, "2/b");
-        // What it had stored before is not there, whatever comes from the other one.
+        // Also what it had stored before.
         for bytes in [b"1", b"2", b"3"] {
             let refused = a.write(bytes).await.unwrap_err();
             assert!(refused.to_string().contains("has begun to serve"), "{refused}");

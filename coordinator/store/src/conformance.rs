@@ -10,11 +10,7 @@ use landfall_api::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::audit::Note;
-use super::traits::LEFT_OUT;
-use super::{
-    ChangeOp, ChangeSet, HISTORY_PER_DOCUMENT, INCARNATION, LoggedRun, Seen, Store, StoreError, WatchError, actor,
-};
+use super::{ChangeOp, ChangeSet, HISTORY_PER_DOCUMENT, LoggedRun, Seen, Store, StoreError, WatchError, actor};
 use landfall_api::message::{EventBody, EventRecord};
 
 pub(super) fn machine(name: &str) -> Document {
@@ -60,7 +56,7 @@ async fn on_each<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
 }
 
 /// Those that outlive their process.
-async fn on_lasting<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
+pub(super) async fn on_lasting<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
     let dir = tempfile::tempdir().unwrap();
     claim(Store::open(dir.path()).unwrap()).await;
     claim(Store::of_postgres(crate::postgres::PostgresStore::open(crate::postgres::server::database()).await.unwrap()))
@@ -76,32 +72,6 @@ async fn a_write_of_an_older_version_is_refused() {
         let late = store.documents().update(with_serial(&first, "B")).await.unwrap_err();
         assert!(matches!(late, StoreError::Conflict { stored: 2, given: 1, .. }), "{late}");
         assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&second));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn nothing_new_has_a_number_of_what_was_lost() {
-    on_lasting(async |store| {
-        let documents = store.documents();
-        documents.create(machine("m1")).await.unwrap();
-        let mut watching = documents.watch(None, 1).unwrap();
-        store.secrets().begin_incarnation(b"second first").await.unwrap();
-        let kept = store.secrets().get(INCARNATION, Timestamp::MIN).await.unwrap();
-        assert_eq!(kept.as_deref(), Some(&b"second first"[..]));
-        let new = documents.create(machine("m2")).await.unwrap().metadata().resource_version;
-        assert!(new > 1 + LEFT_OUT, "{new}");
-        // Who was there before, and who had come further in what was lost.
-        let expired = |asked| WatchError::Expired { asked, oldest: new - 1 };
-        assert_eq!(watching.next().await.unwrap_err(), expired(1));
-        assert_eq!(documents.watch(None, 2).err(), Some(expired(2)));
-        assert_eq!(documents.watch(None, new - 1).unwrap().next().await.unwrap().revision, new);
-        let event = store.events().append(1, vec![event(Uuid::new_v4(), 1, 1)]).await.unwrap();
-        assert!(event[0] > LEFT_OUT, "{event:?}");
-        // No entry was made before: what was lost may have had some.
-        store.audit().note(Timestamp::UNIX_EPOCH, Note::own("Approve", "machine/m1", "")).await;
-        let audit = store.audit().list(LEFT_OUT, 9).await.unwrap();
-        assert_eq!(audit.len(), 1);
     })
     .await;
 }

@@ -15,6 +15,8 @@ mod counts;
 mod error;
 mod history;
 mod hold;
+#[cfg(test)]
+mod incarnation_tests;
 mod journal;
 mod json;
 mod limits;
