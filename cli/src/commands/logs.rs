@@ -1,6 +1,6 @@
 //! `landfall logs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -60,6 +60,8 @@ struct Seen {
     newest: VecDeque<LogRecord>,
     /// Of these, those that the answer has not repeated yet.
     again: Vec<LogRecord>,
+    /// What a coordinator itself had to say; each answer may repeat it.
+    warnings: BTreeSet<String>,
 }
 
 impl Seen {
@@ -70,11 +72,12 @@ impl Seen {
             return false;
         }
         // A line without an attempt is a coordinator's own, by its clock.
-        if record.attempt > 0 {
-            self.newest.push_back(record.clone());
-            if self.newest.len() > REMEMBERED {
-                self.newest.pop_front();
-            }
+        if record.attempt == 0 {
+            return self.warnings.insert(record.message.clone());
+        }
+        self.newest.push_back(record.clone());
+        if self.newest.len() > REMEMBERED {
+            self.newest.pop_front();
         }
         true
     }

@@ -25,14 +25,15 @@ pub(crate) fn moving(mut workflow: Value, requests: usize) -> Value {
 }
 
 /// Logs of an agent that goes from one coordinator to the next: the first one lets it go, the next one dies, and another one does
-/// not have it yet.
+/// not have it yet. Each answer says that one is missing.
 pub(crate) fn moved_logs(request: usize) -> Response {
     let line = |second: u8, message: &str| {
         let time = format!("2026-01-01T00:00:0{second}Z");
         let line = json!({"time": time, "level": "info", "action": "write", "attempt": 1, "message": message});
         Ok(format!("{line}\n"))
     };
-    let lines = match request {
+    let warning = json!({"time": format!("2026-01-01T00:00:1{request}Z"), "level": "warn", "message": "gone"});
+    let mut lines = match request {
         1 => vec![line(0, "one"), line(1, "two")],
         2 => vec![line(1, "two"), line(1, "three"), Err(std::io::Error::other("killed"))],
         3 => {
@@ -41,5 +42,6 @@ pub(crate) fn moved_logs(request: usize) -> Response {
         }
         _ => vec![line(1, "three"), line(2, "four")],
     };
+    lines.insert(0, Ok(format!("{warning}\n")));
     axum::body::Body::from_stream(futures::stream::iter(lines)).into_response()
 }

@@ -210,7 +210,7 @@ fn logs_follow_an_agent_from_coordinator_to_coordinator() {
     let fake = Fake::start();
     let run = fake.landfall(&["logs", "workflow/moved-a", "-f", "--tail", "2"]);
     let said: Vec<_> = run.out.lines().filter_map(|line| line.rsplit(' ').next()).collect();
-    assert_eq!(said, ["one", "two", "three", "four"], "{}", run.err);
+    assert_eq!(said, ["gone", "one", "two", "three", "four"], "{}", run.err);
     let asked: Vec<_> = fake.seen().into_iter().filter(|seen| seen.starts_with("logs ")).collect();
     assert!(asked[0].contains("\"tail\": \"2\"") && !asked[0].contains("since"), "{asked:?}");
     assert!(asked[1..].iter().all(|asked| asked.contains("00:00:00Z") && !asked.contains("tail")), "{asked:?}");

@@ -238,6 +238,11 @@ async fn an_agent_is_reached_through_every_coordinator() {
         until_asked(site, &sightings, |answer| answer.contains("\"machine\":\"m1\""));
     }
     b.kill();
+    // Of the attempt that it was at before; a line may be on its way to the one that was killed.
+    until_asked(&sites[0], &logs, |answer| {
+        agent.say(2, "goes on");
+        answer.contains("goes on")
+    });
     agent.report(2).await;
     agent.handle.flush(LIMIT).await.unwrap();
     until_asked(&sites[0], &format!("{API}/machines/m1"), named(sites[0].url()));
@@ -281,12 +286,26 @@ async fn followed_logs_end_where_the_agent_leaves() {
     }
     // The same agent connects to the first one. (Left open, the former session would go on to connect again.)
     first.close().await;
-    let (_second, _instructions) = begin(at_a, "m1");
+    let (second, _instructions) = begin(at_a, "m1");
     a.until("session opened machine=m1 epoch=2", 1);
     for follower in followers {
         let (status, lines) = follower.recv_timeout(LIMIT).unwrap();
         assert!(status == 200 && lines.contains("said at the second"), "{status}: {lines}");
     }
+    // What came before is shown as well, in order, until the coordinator that has it is gone.
+    second.log(ActionRef { attempt: 2, ..action }, LogLevel::Info, "said at the first");
+    let said = |answer: &str| -> Vec<String> {
+        let message = |line: &str| serde_json::from_str::<Value>(line).unwrap()["message"].as_str().unwrap().to_owned();
+        answer.lines().map(message).collect()
+    };
+    for site in &sites {
+        until_asked(site, &logs, |answer| said(answer) == ["said at the second", "said at the first"]);
+        until_asked(site, &format!("{logs}?tail=1"), |answer| said(answer) == ["said at the first"]);
+    }
+    b.kill();
+    let url = sites[1].url();
+    let missing = format!("lines that the coordinator at {url} may have are missing: it gave no answer");
+    until_asked(&sites[0], &logs, |answer| said(answer) == [&missing, "said at the first"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

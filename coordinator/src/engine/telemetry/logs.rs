@@ -234,6 +234,11 @@ impl Logs {
         })
     }
 
+    /// The lines there are.
+    pub(super) fn kept(&self, workflow: Uuid) -> Vec<LogLine> {
+        self.lock().rings.get(&workflow).into_iter().flat_map(|ring| &ring.lines).cloned().collect()
+    }
+
     /// The newest `count` lines of one attempt, oldest first.
     pub(super) fn of_attempt(&self, workflow: Uuid, action: u32, attempt: u32, count: usize) -> Vec<LogLine> {
         let rings = self.lock();

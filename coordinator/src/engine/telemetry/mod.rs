@@ -74,6 +74,11 @@ impl Telemetry {
         self.logs.follow(workflow_uid)
     }
 
+    /// The newest log lines of a run.
+    pub fn kept_logs(&self, workflow_uid: Uuid) -> Vec<LogLine> {
+        self.logs.kept(workflow_uid)
+    }
+
     /// To be called before the first line of a run: from here on its secrets are kept out of them. After a restart of this
     /// process an agent goes on without a new assignment, and they are to be learnt from the store.
     ///
