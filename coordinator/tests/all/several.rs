@@ -422,11 +422,7 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     let (is_well, said) = mark();
     assert!(!is_well && said.contains("has this database"), "{said}");
     coordinator.kill();
-    server.sql("postgres", "CREATE DATABASE copy TEMPLATE test0");
-    let put_back = || {
-        server.sql("postgres", "DROP DATABASE test0 WITH (FORCE)");
-        server.sql("postgres", "CREATE DATABASE test0 TEMPLATE copy");
-    };
+    server.back_up("test0");
     let holds = || {
         let machine = site.api("GET", "/machines/m1", &Value::Null);
         let conditions = machine["status"]["conditions"].as_array().unwrap();
@@ -437,7 +433,7 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     coordinator.kill();
 
     // While none runs, a person says so.
-    put_back();
+    server.put_back("test0");
     let (is_well, said) = mark();
     assert!(is_well && said.contains("every bearer token of the backup is withdrawn (ci)"), "{said}");
     let a = start(site, LEADS);
@@ -452,7 +448,7 @@ fn requests_in_a_database_put_back_wait_for_a_person() {
     site.api("POST", "/apply", &machine("m2", "52:54:00:00:00:02"));
     let lost = site.api("GET", "/machines/m2", &Value::Null)["metadata"]["resourceVersion"].clone();
     until_asked(&sites[1], &format!("{API}/machines"), |answer| answer.contains("\"m2\""));
-    put_back();
+    server.put_back("test0");
     for coordinator in [&a, &b] {
         coordinator.until("starts anew with what is there", 1);
         coordinator.until(" ready ", 2);

@@ -201,23 +201,32 @@ impl Server {
 
     /// What a statement answers, as text.
     pub fn sql(&self, database: &str, statement: &str) -> String {
-        let mut psql = Command::new(self.programs.join("psql"));
-        psql.args([
-            "-p",
-            &self.port.to_string(),
-            "-XAtqU",
-            "landfall",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-d",
-            database,
-            "-c",
-            statement,
-            "-h",
-        ])
-        .arg(&self.dir);
-        let answer = psql.output().unwrap();
-        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+        self.run("psql", &["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statement])
+    }
+
+    /// Backs a database up, as people do.
+    pub fn back_up(&self, database: &str) {
+        self.run("pg_dump", &["--format=custom", "--file", &self.backup(database), database]);
+    }
+
+    /// Puts the backup of a database in its place, and ends its connections.
+    pub fn put_back(&self, database: &str) {
+        self.sql("postgres", "CREATE DATABASE restored");
+        self.run("pg_restore", &["--exit-on-error", "--dbname=restored", &self.backup(database)]);
+        self.sql("postgres", &format!("DROP DATABASE {database} WITH (FORCE)"));
+        self.sql("postgres", &format!("ALTER DATABASE restored RENAME TO {database}"));
+    }
+
+    fn backup(&self, database: &str) -> String {
+        self.dir.join(format!("{database}.backup")).display().to_string()
+    }
+
+    /// What one of the client programs says.
+    fn run(&self, program: &str, words: &[&str]) -> String {
+        let mut client = Command::new(self.programs.join(program));
+        client.args(["-p", &self.port.to_string(), "-U", "landfall", "-h"]).arg(&self.dir).args(words);
+        let answer = client.output().unwrap();
+        assert!(answer.status.success(), "{program}: {}", String::from_utf8_lossy(&answer.stderr));
         String::from_utf8(answer.stdout).unwrap().trim().to_owned()
     }
 }

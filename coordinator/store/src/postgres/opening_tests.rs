@@ -113,6 +113,22 @@ async fn a_role_that_cannot_keep_the_tables_is_refused() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_minutes_off_is_refused_unless_accepted() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    // Found before PostgreSQL's own.
+    server.sql(
+        "test0",
+        "CREATE SCHEMA ahead; ALTER DATABASE test0 SET search_path = ahead, pg_catalog, public;
+         CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+         AS $$ SELECT pg_catalog.clock_timestamp() + interval '2 minutes' $$",
+    );
+    let refused = PostgresStore::open(options.clone()).await.err().unwrap();
+    assert!(matches!(refused, PostgresError::Clock { seconds: 110..=130 }), "{refused}");
+    PostgresStore::open(options.accepting(&[Risk::Clock])).await.unwrap();
+}
+
+#[tokio::test]
 async fn replicas_that_no_commit_awaits_are_refused_unless_accepted() {
     let primary = Server::start(&[]);
     let options = primary.database();

@@ -70,6 +70,33 @@ async fn a_write_is_seen_at_the_other_within_a_second() {
 }
 
 #[tokio::test]
+async fn few_hints_are_given_and_none_is_needed() {
+    let server = Server::start(&[]);
+    let options = server.database();
+    // Found before PostgreSQL's own: it counts the hints, and gives none.
+    server.sql(
+        "test0",
+        "CREATE SCHEMA quiet; ALTER DATABASE test0 SET search_path = quiet, pg_catalog, public;
+         CREATE TABLE quiet.hints (at timestamptz);
+         CREATE FUNCTION quiet.pg_notify(text, text) RETURNS void LANGUAGE sql
+         AS 'INSERT INTO quiet.hints VALUES (pg_catalog.clock_timestamp())'",
+    );
+    let [a, b] = [PostgresStore::open(options.clone()).await.unwrap(), PostgresStore::open(options).await.unwrap()];
+    let mut watch = b.watch(None, 0).unwrap();
+    let begun = Instant::now();
+    for n in 0..500 {
+        a.create(machine(&format!("m{n}"))).await.unwrap();
+    }
+    let (last, took) = (Instant::now(), begun.elapsed());
+    changes(&mut watch, 500).await;
+    let waited = last.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    let hints: u32 = server.sql("test0", "SELECT count(*) FROM quiet.hints").parse().unwrap();
+    let most = (took + waited).as_secs_f64() * 20.0 + 1.0;
+    assert!(hints > 1 && f64::from(hints) <= most, "{hints} of at most {most}");
+}
+
+#[tokio::test]
 async fn of_two_writers_of_one_version_one_wins() {
     let (a, b) = two().await;
     let mut stored = a.create(machine("m1")).await.unwrap();
