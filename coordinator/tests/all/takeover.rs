@@ -337,6 +337,30 @@ impl World {
         }
     }
 
+    /// Every run ends while the one that leads is killed. What it came to is known at the others, and stays when the next one is killed.
+    async fn end_runs(&mut self, attempt: u32) {
+        for have_ended in [false, true] {
+            let killed = self.leading(None);
+            if !have_ended {
+                join_all(self.agents.iter().map(|agent| agent.ends(attempt))).await;
+            }
+            drop(self.coordinators[killed].take());
+            let flushed = join_all(self.agents.iter().map(|agent| agent.handle.flush(LIMIT))).await;
+            assert!(flushed.iter().all(Result::is_ok), "{flushed:?}: {}", self.logs());
+            for (agent, n) in self.agents.iter().flat_map(|agent| (0..3).map(move |n| (agent, n))) {
+                if n != killed {
+                    let path = format!("{API}/workflows/{}", agent.name);
+                    until_asked(&self.sites[n], &path, |run| run.contains("\"phase\":\"Succeeded\""));
+                    let events = asked(&self.sites[n], &format!("{path}/events")).1;
+                    assert_eq!(events.matches("\"reason\":\"Finished\"").count(), 2, "{events}");
+                }
+            }
+            self.coordinators[killed] = Some(start_program(&program_of(killed), &self.sites[killed], LED));
+        }
+        let orders: Vec<_> = self.agents.iter().flat_map(|agent| agent.heard.lock().unwrap().clone()).collect();
+        assert!(orders.iter().all(|heard| !heard.contains("Assign")), "{orders:?}");
+    }
+
     /// Waits until each is ready, and one leads.
     fn all_are_well(&self) {
         let begun = Instant::now();
@@ -398,6 +422,7 @@ async fn live_through_all(mut dice: Dice) {
         world.live_through(fault, attempt).await;
         world.check(u64::from(attempt) + 1);
     }
+    world.end_runs(2 * FAULTS.len() as u32 + 1).await;
     let described = world.answered.len();
     println!("{described} machines were described meanwhile");
     assert!(described > FAULTS.len(), "too little load to say anything");

@@ -119,7 +119,9 @@ pub(crate) fn boot_script(site: &Site, mac: &str) -> String {
 /// An agent with a run under way.
 pub(crate) struct Agent {
     pub(crate) handle: SessionHandle,
-    pub(crate) run: Uuid,
+    assignment: Assignment,
+    /// The machine's name.
+    machine: String,
     /// The run's name.
     pub(crate) name: String,
     /// What the coordinator said besides that this run is the machine's.
@@ -151,23 +153,42 @@ impl Agent {
         // Whatever else it receives, it goes on.
         let (uid, heard) = (assignment.workflow_uid, Arc::<Mutex<Vec<_>>>::default());
         tokio::spawn(hear(instructions, uid, heard.clone()));
-        Self { handle, run: uid, name: run["metadata"]["name"].as_str().unwrap().to_owned(), heard }
+        let run = run["metadata"]["name"].as_str().unwrap().to_owned();
+        Self { handle, assignment: *assignment, machine: name.to_owned(), name: run, heard }
     }
 
     /// Says a line of an attempt's log.
     pub(crate) fn say(&self, attempt: u32, message: &str) {
-        let action = ActionRef { workflow_uid: self.run, action_index: 0, attempt };
-        self.handle.log(action, LogLevel::Info, message);
+        self.handle.log(self.action(0, attempt), LogLevel::Info, message);
     }
 
     /// Reports a failed attempt, as a download that broke; it is acknowledged once `flush` says so.
     pub(crate) async fn report(&self, attempt: u32) {
-        let action = ActionRef { workflow_uid: self.run, action_index: 0, attempt };
         let failed =
             EventBody::Failed { problem: Problem::new(ErrorCode::SourceUnreachable, "broke"), retryable: true };
-        for kind in [EventBody::Started, failed] {
-            self.handle.report(action, kind).await.unwrap();
+        for body in [EventBody::Started, failed] {
+            self.handle.report(self.action(0, attempt), body).await.unwrap();
         }
+    }
+
+    /// Reports that this attempt succeeds, and the rest of the run; the same.
+    pub(crate) async fn ends(&self, attempt: u32) {
+        let receipt = done_receipt(&self.assignment, &self.machine);
+        let write = [
+            EventBody::Started,
+            EventBody::ReceiptWritten { receipt: receipt.clone() },
+            EventBody::Finished { result: written(receipt) },
+        ];
+        for body in write {
+            self.handle.report(self.action(0, attempt), body).await.unwrap();
+        }
+        for body in [EventBody::Started, EventBody::Finished { result: ActionResult::Reboot }] {
+            self.handle.report(self.action(1, 1), body).await.unwrap();
+        }
+    }
+
+    const fn action(&self, action_index: u32, attempt: u32) -> ActionRef {
+        ActionRef { workflow_uid: self.assignment.workflow_uid, action_index, attempt }
     }
 }
 
