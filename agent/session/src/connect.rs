@@ -33,8 +33,8 @@ const CONNECT_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(2);
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
-/// The same where another coordinator is tried after it.
-const HANDSHAKE_LIMIT_BEFORE_ANOTHER: Duration = Duration::from_secs(5);
+/// Each of these two, where another coordinator is tried after it.
+const LIMIT_BEFORE_ANOTHER: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// HTTP/2 pings: a peer that vanished silently is noticed within the sum of both.
@@ -99,8 +99,11 @@ async fn dial(
     let mut left = target.places().count();
     for place in target.places() {
         left -= 1;
-        let limit = if left > 0 { HANDSHAKE_LIMIT_BEFORE_ANOTHER } else { HANDSHAKE_LIMIT };
-        let outcome = match connection(target, place).await {
+        let (limit, proxy_limit) = match left {
+            0 => (HANDSHAKE_LIMIT, PROXY_LIMIT),
+            _ => (LIMIT_BEFORE_ANOTHER, LIMIT_BEFORE_ANOTHER),
+        };
+        let outcome = match connection(target, place, proxy_limit).await {
             Ok((tcp, address)) => {
                 handshake(&connector, target, (address, limit), tcp).await.map(|stream| (stream, address))
             }
@@ -117,24 +120,28 @@ async fn dial(
     Err(ConnectError::of_several(errors))
 }
 
-async fn connection(target: &Target, place: &Place) -> Result<(TcpStream, SocketAddr), ConnectError> {
+async fn connection(
+    target: &Target, place: &Place, proxy_limit: Duration,
+) -> Result<(TcpStream, SocketAddr), ConnectError> {
     match target.proxy() {
         None => first_hop(target, place.host(), place.port()).await,
         Some(proxy) => {
-            let by_proxy = by_proxy(target, proxy, place).await;
+            let by_proxy = by_proxy(target, proxy, place, proxy_limit).await;
             by_proxy.map_err(|source| ConnectError::Proxy { proxy: proxy.to_string(), source })
         }
     }
 }
 
 /// A connection to the coordinator's TLS port that the proxy made.
-async fn by_proxy(target: &Target, proxy: &Proxy, place: &Place) -> Result<(TcpStream, SocketAddr), ProxyError> {
+async fn by_proxy(
+    target: &Target, proxy: &Proxy, place: &Place, limit: Duration,
+) -> Result<(TcpStream, SocketAddr), ProxyError> {
     let first_hop = first_hop(target, proxy.host(), proxy.port()).await;
     let (mut tcp, address) = first_hop.map_err(|error| ProxyError::Unreachable(Box::new(error)))?;
     let to = authority(place.host(), place.port());
-    match timeout(PROXY_LIMIT, proxy::connect(&mut tcp, &to)).await {
+    match timeout(limit, proxy::connect(&mut tcp, &to)).await {
         Ok(connected) => connected.map(|()| (tcp, address)),
-        Err(_) => Err(ProxyError::Late(PROXY_LIMIT.as_secs())),
+        Err(_) => Err(ProxyError::Late(limit.as_secs())),
     }
 }
 

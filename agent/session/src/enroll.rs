@@ -95,15 +95,21 @@ pub async fn enroll_with_facts(
 async fn enroll_by(
     way: &dyn Dial, target: &Target, key: &AgentKey, request: v1::EnrollRequest,
 ) -> Result<Enrolled, EnrollError> {
-    let channel = connect(way, target, Validity::AnyTime, None)
-        .await
-        .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
-    let asked = ask(AgentServiceClient::new(channel), target, key, request).await;
-    // Not from one that says when to ask again.
-    if asked.as_ref().is_err_and(|error| error.retryable && error.retry_after.is_none()) {
+    let mut left = target.places().count();
+    loop {
+        left -= 1;
+        let channel = connect(way, target, Validity::AnyTime, None)
+            .await
+            .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
+        let asked = ask(AgentServiceClient::new(channel), target, key, request.clone()).await;
+        // Not from one that says when to ask again.
+        let Some(refused) = asked.as_ref().err().filter(|error| error.retry_after.is_none()) else { return asked };
         target.pass_on();
+        // One that refuses for good may lag behind another one, or have a wrong clock: each is asked.
+        if refused.retryable || left == 0 {
+            return asked;
+        }
     }
-    asked
 }
 
 /// Asks for a new certificate for the key that the connection of `client` was opened with.

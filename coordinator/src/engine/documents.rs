@@ -114,6 +114,8 @@ impl Documents {
     /// Creates the document, or changes the stored one's spec and labels.
     async fn put(&self, document: Document, by: By<'_>, dry_run: bool) -> Result<(Document, ApplyOutcome), Problem> {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
+        // A machine is written by a coordinator that has heard of what others stored.
+        let mut has_heard = self.fleet.own().is_none() || kind == Kind::Machine;
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
             let stored = self.fleet.store().documents().get(kind, &name).await?;
@@ -133,6 +135,12 @@ impl Documents {
                 Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
                 Some(_) => ApplyOutcome::Configured,
             };
+            // What it was compared with is in memory, and another coordinator may have answered a change of it.
+            if outcome == ApplyOutcome::Unchanged && !has_heard {
+                self.fleet.hear_others().await?;
+                has_heard = true;
+                continue;
+            }
             if let Document::Machine(machine) = &mut merged
                 && outcome != ApplyOutcome::Unchanged
             {

@@ -65,7 +65,8 @@ impl Caller {
         match &self.shown {
             Shown::Local => true,
             Shown::Certificate(certificate) => {
-                access.check_operator(certificate.checked(), Timestamp::now()).await.is_ok()
+                let now = if certificate.stands_in { certificate.not_after } else { Timestamp::now() };
+                access.check_operator(certificate.checked(), now).await.is_ok()
             }
             Shown::Token(token) => access.still_held(token).await.unwrap_or(false),
         }
@@ -121,7 +122,8 @@ pub(super) async fn admit(
                 name: certificate.name.clone(),
                 role: certificate.role,
                 who,
-                ends: Some(certificate.not_after),
+                // The coordinator that asks ends it with the person's own right: its certificate is for the beginning alone.
+                ends: (!certificate.stands_in).then_some(certificate.not_after),
                 shown: Shown::Certificate(certificate.clone()),
             })
         }

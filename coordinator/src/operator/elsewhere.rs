@@ -212,7 +212,7 @@ fn client(coordinator: &Coordinator, operator: &Operator) -> Result<reqwest::Cli
         .map_err(unfit)
 }
 
-async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Response, Problem> {
+async fn ask(coordinator: &Arc<Coordinator>, at: &str, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let Some(operator) = parts.extensions.get::<Operator>() else {
         return Err(Problem::new(ErrorCode::Unauthenticated, "it is not known who asks"));
@@ -231,28 +231,36 @@ async fn ask(coordinator: &Coordinator, at: &str, request: Request) -> Result<Re
     }
     let answer = asked.send().await.map_err(|error| {
         let error = error.without_url();
-        Problem::new(
-            ErrorCode::StoreUnavailable,
-            format!("the coordinator at {at}, which answers this, cannot be asked: {error}"),
-        )
-        .caused_by(&error)
-        .hint("ask again in some seconds: if it is gone, another one takes its place")
+        let (what, hint) = if error.is_connect() || parts.method == Method::GET {
+            ("cannot be asked", "ask again in some seconds: if it is gone, another one takes its place")
+        } else {
+            ("gave no answer, and may have done it", "look whether it was done before you ask again")
+        };
+        let message = format!("the coordinator at {at}, which answers this, {what}: {error}");
+        Problem::new(ErrorCode::StoreUnavailable, message).caused_by(&error).hint(hint)
     })?;
     let status = answer.status();
     if !status.is_success() {
         return Err(refused(at, status, answer).await);
     }
     let kind = answer.headers().get(CONTENT_TYPE).cloned();
-    let mut response = Response::new(Body::from_stream(futures::stream::try_unfold(answer, next_of)));
+    let read = (answer, coordinator.clone());
+    let mut response = Response::new(Body::from_stream(futures::stream::try_unfold(read, next_of)));
     *response.status_mut() = status;
     kind.into_iter().for_each(|kind| drop(response.headers_mut().insert(CONTENT_TYPE, kind)));
     Ok(response)
 }
 
-/// The next bytes of its answer.
-async fn next_of(mut answer: reqwest::Response) -> io::Result<Option<(Bytes, reqwest::Response)>> {
+/// An answer under way, and who passes it on.
+type Read = (reqwest::Response, Arc<Coordinator>);
+
+/// The next bytes of its answer. None any more where this one has lost its database: the person's right may be gone.
+async fn next_of((mut answer, coordinator): Read) -> io::Result<Option<(Bytes, Read)>> {
     let chunk = timeout(SILENT, answer.chunk()).await?.map_err(|error| io::Error::other(error.without_url()))?;
-    Ok(chunk.map(|bytes| (bytes, answer)))
+    if coordinator.has_lost_store_to_others() {
+        return Ok(None);
+    }
+    Ok(chunk.map(|bytes| (bytes, (answer, coordinator))))
 }
 
 /// Why the other one refused it, in its own words.

@@ -138,9 +138,11 @@ impl View {
 }
 
 async fn run(coordinator: &Coordinator, mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines) {
+    let mut due = Instant::now() + BOOKMARK_EVERY;
     loop {
+        // Changes that this reader does not want put no bookmark off.
         let change = tokio::select! {
-            change = tokio::time::timeout(BOOKMARK_EVERY, watch.next()) => change,
+            change = tokio::time::timeout_at(due, watch.next()) => change,
             () = lines.closed() => return,
         };
         let json: Arc<RawValue>;
@@ -173,6 +175,7 @@ async fn run(coordinator: &Coordinator, mut watch: Watch, mut revision: u64, mut
         if !lines.send(&line).await || line.kind == WatchType::Error {
             return;
         }
+        due = Instant::now() + BOOKMARK_EVERY;
     }
 }
 

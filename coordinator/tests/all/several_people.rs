@@ -71,6 +71,22 @@ async fn a_watch_goes_on_at_another_coordinator() {
     drop(a);
 }
 
+#[test]
+fn an_apply_at_one_changes_what_another_just_stored() {
+    let (_server, sites, _running) = pair();
+    let [one, other] = ["rack-1", "rack-2"].map(|rack| {
+        let mut template = patient_template(&sites[0]);
+        template["metadata"]["labels"] = json!({"rack": rack});
+        template
+    });
+    sites[1].api("POST", "/apply", &one);
+    for _ in 0..20 {
+        for (site, template) in [(&sites[0], &other), (&sites[1], &one)] {
+            assert_eq!(site.api("POST", "/apply", template)["outcome"], "configured");
+        }
+    }
+}
+
 /// Waits until the answer is that these credentials count for nothing; how long it took.
 async fn until_refused(client: &Client) -> Duration {
     let begun = Instant::now();

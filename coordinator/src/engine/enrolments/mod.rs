@@ -117,6 +117,11 @@ impl Enrolments {
         let Some(Read { token: record, .. }) = self.tokens.get(token).await? else {
             return Err(refused("is unknown or has expired"));
         };
+        // Another coordinator may have made the token, for a machine that this one has not heard of yet.
+        let is_unknown = self.fleet.index().machine_name(record.machine).is_none();
+        if is_unknown && self.fleet.own().is_some() {
+            self.fleet.hear_others().await?;
+        }
         let Some(name) = self.fleet.index().machine_name(record.machine) else {
             return Err(refused("belongs to a machine that is no longer described"));
         };

@@ -1,5 +1,6 @@
 //! Lists, watches, histories, and answers that go on.
 
+use futures::FutureExt as _;
 use landfall_api::ErrorCode;
 
 use super::*;
@@ -43,6 +44,19 @@ async fn a_watch_reports_every_change_or_410() {
     assert_reports(body, &[("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]).await;
     let (status, problem) = api.get("/machines?watch=true&resourceVersion=999999").await;
     assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!(ErrorCode::Expired)), "{problem}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_other_kinds_put_no_bookmark_off() {
+    let api = api().await;
+    let mut body = watch(&api, format!("{API_PATH}/templates?watch=true")).await;
+    for n in ["1", "2", "3"] {
+        relabel(&api, "node-1", "52:54:00:00:00:01", json!({"n": n})).await;
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    }
+    let frame = body.frame().now_or_never().expect("a line came within 30 s").unwrap().unwrap();
+    let line = std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    assert!(line.contains("BOOKMARK"), "{line}");
 }
 
 #[tokio::test]

@@ -29,12 +29,14 @@ impl GrantKind {
 /// Where grants are kept. All of them are read at the start, so there are few.
 #[async_trait]
 pub trait GrantStore: Send + Sync {
+    /// Stores a record, durable when this returns, unless there is one of that name; whether there was none.
+    async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError>;
     /// Stores or replaces a record, durable when this returns.
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError>;
     /// Replaces a record that is `old`, durable when this returns; another one, or none, stays.
     async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError>;
-    /// Drops a record; none of that name is fine.
-    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError>;
+    /// Drops a record, if it is `old` where that is given; another one stays, and none of that name is fine.
+    async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError>;
     /// Every record of a kind, by name.
     async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError>;
 }
@@ -45,6 +47,13 @@ pub struct MemoryGrants(Mutex<BTreeMap<(GrantKind, String), String>>);
 
 #[async_trait]
 impl GrantStore for MemoryGrants {
+    async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !all.contains_key(&(kind, name.to_owned()));
+        all.entry((kind, name.to_owned())).or_insert_with(|| json.to_owned());
+        Ok(is_new)
+    }
+
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert((kind, name.to_owned()), json.to_owned());
@@ -59,8 +68,9 @@ impl GrantStore for MemoryGrants {
         Ok(())
     }
 
-    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(kind, name.to_owned()));
+    async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|key, json| *key != (kind, name.to_owned()) || old.is_some_and(|old| old != json));
         Ok(())
     }
 

@@ -69,10 +69,9 @@ impl Access {
         let revoked = Revoked::read(self.inner.store.all(GrantKind::RevokedOperator).await?)?;
         let taken = |held: &mut Held| {
             let is_same = held.tokens.are(&tokens) && held.revoked == revoked;
-            if !is_same {
-                held.tokens.replace(tokens);
-                held.revoked = revoked;
-            }
+            // Also where they are the same: another coordinator may have noted a use.
+            held.tokens.replace(tokens);
+            held.revoked = revoked;
             !is_same
         };
         if self.with(taken).await? {

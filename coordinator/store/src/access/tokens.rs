@@ -37,16 +37,22 @@ struct Stored {
     deleted: bool,
 }
 
+impl Stored {
+    fn read(name: &str, json: &str) -> Result<Self, StoreError> {
+        serde_json::from_str(json).map_err(|source| StoreError::Corrupt { what: format!("the token {name}"), source })
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.duration_since(self.info.expires) > SHOWN_AFTER_END
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Tokens(BTreeMap<String, Stored>);
 
 impl Tokens {
     pub(super) fn read(records: Vec<(String, String)>) -> Result<Self, StoreError> {
-        let read = |(name, json): (String, String)| {
-            let stored: Stored = serde_json::from_str(&json)
-                .map_err(|source| StoreError::Corrupt { what: format!("the token {name}"), source })?;
-            Ok((name, stored))
-        };
+        let read = |(name, json): (String, String)| Stored::read(&name, &json).map(|stored| (name, stored));
         Ok(Self(records.into_iter().map(read).collect::<Result<_, StoreError>>()?))
     }
 
@@ -123,16 +129,22 @@ impl Access {
         self.drop_ended(now).await?;
         let (taken, many) =
             self.with(|held| (held.tokens.0.contains_key(&info.name), held.tokens.0.len() >= MAX_TOKENS)).await?;
-        if taken {
-            return Err(Problem::new(ErrorCode::AlreadyExists, format!("a token \"{}\" already exists", info.name))
+        let exists = || {
+            Problem::new(ErrorCode::AlreadyExists, format!("a token \"{}\" already exists", info.name))
                 .at("name")
-                .hint(format!("choose another name, or delete it with: landfall token delete {}", info.name)));
+                .hint(format!("choose another name, or delete it with: landfall token delete {}", info.name))
+        };
+        if taken {
+            return Err(exists());
         }
         if many {
             return Err(Problem::new(ErrorCode::LimitReached, format!("the limit of {MAX_TOKENS} tokens is reached"))
                 .hint("delete unused tokens; list them with: landfall token list"));
         }
-        self.inner.store.put(GrantKind::Token, &info.name, &encoded(&stored)?).await?;
+        if !self.inner.store.add(GrantKind::Token, &info.name, &encoded(&stored)?).await? {
+            // Another coordinator was asked for it a moment ago.
+            return Err(exists());
+        }
         self.with(|held| held.tokens.0.insert(info.name.clone(), stored)).await?;
         Ok(TokenIssued { token: info, value })
     }
@@ -158,7 +170,7 @@ impl Access {
         })?;
         self.with(|held| held.tokens.0.get_mut(name).map(|stored| stored.deleted = true)).await?;
         self.tell_changed();
-        self.inner.store.remove(GrantKind::Token, name).await?;
+        self.inner.store.remove(GrantKind::Token, name, None).await?;
         // Only now: until the store has let go of it, it can be asked for again.
         self.with(|held| held.tokens.0.remove(name)).await?;
         Ok(gone)
@@ -215,18 +227,17 @@ impl Access {
         }
     }
 
+    /// By what is stored: another coordinator may have made a new one of that name, or noted a use.
     async fn drop_ended(&self, now: Timestamp) -> Result<(), StoreError> {
-        let ended = self
-            .with(|held| {
-                let over = |s: &&Stored| now.duration_since(s.info.expires) > SHOWN_AFTER_END;
-                held.tokens.0.values().filter(over).map(|s| s.info.name.clone()).collect::<Vec<_>>()
-            })
-            .await?;
-        for name in ended {
-            self.inner.store.remove(GrantKind::Token, &name).await?;
-            self.with(|held| held.tokens.0.remove(&name)).await?;
+        if !self.with(|held| held.tokens.0.values().any(|stored| stored.is_over(now))).await? {
+            return Ok(());
         }
-        Ok(())
+        for (name, json) in self.inner.store.all(GrantKind::Token).await? {
+            if Stored::read(&name, &json)?.is_over(now) {
+                self.inner.store.remove(GrantKind::Token, &name, Some(&json)).await?;
+            }
+        }
+        self.with(|held| held.tokens.0.retain(|_, stored| !stored.is_over(now))).await
     }
 }
 
@@ -302,20 +313,44 @@ mod tests {
         let made = here.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
         there.refresh().await.unwrap();
         assert_eq!(there.holder(&made.value, at(1001)).await.unwrap().name, "ci");
+        // When it was used there is known here, and stored at the next use here.
+        here.refresh().await.unwrap();
+        assert_eq!(here.tokens().await.unwrap()[0].last_used, Some(at(1001)));
+        here.holder(&made.value, at(1099)).await.unwrap();
         let mut changed = there.changed();
         there.refresh().await.unwrap();
         assert!(!changed.has_changed().unwrap(), "nothing has");
+        assert_eq!(there.tokens().await.unwrap()[0].last_used, Some(at(1099)));
         here.delete_token("ci").await.unwrap();
         // Used once more before the other has heard of it.
-        there.holder(&made.value, at(1100)).await.unwrap();
+        there.holder(&made.value, at(1200)).await.unwrap();
         assert!(store.all(GrantKind::Token).await.unwrap().is_empty(), "it came back");
         there.refresh().await.unwrap();
         assert!(changed.has_changed().unwrap());
-        assert_eq!(there.holder(&made.value, at(1101)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        assert_eq!(there.holder(&made.value, at(1201)).await.unwrap_err().code, ErrorCode::Unauthenticated);
         here.revoke_operator("bob", at(1200)).await.unwrap();
         changed.mark_unchanged();
         there.refresh().await.unwrap();
         assert!(changed.has_changed().unwrap() && there.revoked_operators().await.unwrap() == ["bob"]);
+    }
+
+    #[tokio::test]
+    async fn a_token_is_not_replaced_by_a_coordinator_that_lags() {
+        let store = Arc::new(MemoryGrants::default());
+        let [here, there] = [store.clone(), store].map(|store| Access::new(store));
+        let ended = here.make_token(request("ci", 600), "ann", at(0)).await.unwrap();
+        assert_eq!(there.tokens().await.unwrap(), [ended.token]);
+        let later = at(600 + 25 * 3600);
+        // This removes the one that has ended; the other coordinator goes by it still.
+        let made = here.make_token(request("ci", 600), "ann", later).await.unwrap();
+        there.make_token(request("other", 600), "bob", later).await.unwrap();
+        let refused = there.make_token(request("ci", 600), "bob", later).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::AlreadyExists);
+        for access in [here, there] {
+            access.refresh().await.unwrap();
+            assert_eq!(access.holder(&made.value, later).await.unwrap().created_by, "ann");
+            assert_eq!(access.tokens().await.unwrap().len(), 2);
+        }
     }
 
     /// Removes nothing while it is set to fail.
@@ -324,17 +359,20 @@ mod tests {
 
     #[async_trait::async_trait]
     impl super::super::GrantStore for Failing {
+        async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError> {
+            self.0.add(kind, name, json).await
+        }
         async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
             self.0.put(kind, name, json).await
         }
         async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError> {
             self.0.replace(kind, name, old, json).await
         }
-        async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
+        async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError> {
             if self.1.load(std::sync::atomic::Ordering::SeqCst) {
                 return Err(StoreError::NoRandom);
             }
-            self.0.remove(kind, name).await
+            self.0.remove(kind, name, old).await
         }
         async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
             self.0.all(kind).await

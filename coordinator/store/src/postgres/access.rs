@@ -73,6 +73,11 @@ impl AuditLog for PostgresStore {
 
 #[async_trait]
 impl GrantStore for PostgresStore {
+    async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError> {
+        let add = "INSERT INTO grants (kind, name, json) VALUES ($1, $2, $3) ON CONFLICT (kind, name) DO NOTHING";
+        Ok(self.reader.count(add, &[&kind.as_str(), &name, &json]).await? > 0)
+    }
+
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
         let put = "INSERT INTO grants (kind, name, json) VALUES ($1, $2, $3)
             ON CONFLICT (kind, name) DO UPDATE SET json = excluded.json";
@@ -84,9 +89,9 @@ impl GrantStore for PostgresStore {
         self.reader.count(update, &[&kind.as_str(), &name, &old, &json]).await.map(drop)
     }
 
-    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
-        let delete = "DELETE FROM grants WHERE kind = $1 AND name = $2";
-        self.reader.count(delete, &[&kind.as_str(), &name]).await.map(drop)
+    async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError> {
+        let delete = "DELETE FROM grants WHERE kind = $1 AND name = $2 AND json = coalesce($3, json)";
+        self.reader.count(delete, &[&kind.as_str(), &name, &old]).await.map(drop)
     }
 
     async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {

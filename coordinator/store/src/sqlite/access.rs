@@ -117,6 +117,16 @@ impl AuditLog for SqliteStore {
 
 #[async_trait]
 impl GrantStore for SqliteStore {
+    async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError> {
+        let (name, json) = (name.to_owned(), json.to_owned());
+        self.writer
+            .submit(move |batch| {
+                let insert = "INSERT OR IGNORE INTO grants (kind, name, json) VALUES (?1, ?2, ?3)";
+                Ok(batch.transaction.execute(insert, params![kind.as_str(), name, json])? > 0)
+            })
+            .await
+    }
+
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
         let (name, json) = (name.to_owned(), json.to_owned());
         self.writer
@@ -139,12 +149,12 @@ impl GrantStore for SqliteStore {
             .await
     }
 
-    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
-        let name = name.to_owned();
+    async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError> {
+        let (name, old) = (name.to_owned(), old.map(str::to_owned));
         self.writer
             .submit(move |batch| {
-                let delete = "DELETE FROM grants WHERE kind = ?1 AND name = ?2";
-                batch.transaction.execute(delete, params![kind.as_str(), name])?;
+                let delete = "DELETE FROM grants WHERE kind = ?1 AND name = ?2 AND json = coalesce(?3, json)";
+                batch.transaction.execute(delete, params![kind.as_str(), name, old])?;
                 Ok(())
             })
             .await
@@ -193,7 +203,7 @@ mod tests {
         GrantStore::put(&store, GrantKind::Token, "b", "{}").await.unwrap();
         GrantStore::put(&store, GrantKind::Token, "a", "[1]").await.unwrap();
         GrantStore::put(&store, GrantKind::Token, "a", "[2]").await.unwrap();
-        GrantStore::remove(&store, GrantKind::Token, "b").await.unwrap();
+        GrantStore::remove(&store, GrantKind::Token, "b", None).await.unwrap();
         drop(store);
         let store = SqliteStore::open(dir.path()).unwrap();
         let read = AuditLog::list(&store, 1, 10).await.unwrap();
