@@ -33,7 +33,7 @@ const CONNECT_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(2);
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 /// TLS handshake; generous, since a thousand machines may come at once.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
-/// Each of these two, where another coordinator is tried after it.
+/// In place of either of these two, where another coordinator is tried after this one.
 const LIMIT_BEFORE_ANOTHER: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;

@@ -135,7 +135,7 @@ impl Documents {
                 Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
                 Some(_) => ApplyOutcome::Configured,
             };
-            // What it was compared with is in memory, and another coordinator may have answered a change of it.
+            // It was compared with the document in memory. Another coordinator may have stored a newer one.
             if outcome == ApplyOutcome::Unchanged && !has_heard {
                 self.fleet.hear_others().await?;
                 has_heard = true;

@@ -122,7 +122,7 @@ pub(super) async fn admit(
                 name: certificate.name.clone(),
                 role: certificate.role,
                 who,
-                // The coordinator that asks ends it with the person's own right: its certificate is for the beginning alone.
+                // The coordinator that asks ends the answer when the person's own right ends. Its certificate only begins the connection.
                 ends: (!certificate.stands_in).then_some(certificate.not_after),
                 shown: Shown::Certificate(certificate.clone()),
             })

@@ -234,7 +234,7 @@ async fn ask(coordinator: &Arc<Coordinator>, at: &str, request: Request) -> Resu
         let (what, hint) = if error.is_connect() || parts.method == Method::GET {
             ("cannot be asked", "ask again in some seconds: if it is gone, another one takes its place")
         } else {
-            ("gave no answer, and may have done it", "look whether it was done before you ask again")
+            ("gave no answer, and may have done it", "check whether it was done before you ask again")
         };
         let message = format!("the coordinator at {at}, which answers this, {what}: {error}");
         Problem::new(ErrorCode::StoreUnavailable, message).caused_by(&error).hint(hint)
@@ -251,10 +251,10 @@ async fn ask(coordinator: &Arc<Coordinator>, at: &str, request: Request) -> Resu
     Ok(response)
 }
 
-/// An answer under way, and who passes it on.
+/// An answer under way, and the coordinator that passes it on.
 type Read = (reqwest::Response, Arc<Coordinator>);
 
-/// The next bytes of its answer. None any more where this one has lost its database: the person's right may be gone.
+/// The next bytes of its answer. The answer ends where this coordinator has lost its database: the person's right may be gone.
 async fn next_of((mut answer, coordinator): Read) -> io::Result<Option<(Bytes, Read)>> {
     let chunk = timeout(SILENT, answer.chunk()).await?.map_err(|error| io::Error::other(error.without_url()))?;
     if coordinator.has_lost_store_to_others() {

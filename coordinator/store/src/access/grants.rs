@@ -29,13 +29,13 @@ impl GrantKind {
 /// Where grants are kept. All of them are read at the start, so there are few.
 #[async_trait]
 pub trait GrantStore: Send + Sync {
-    /// Stores a record, durable when this returns, unless there is one of that name; whether there was none.
+    /// Stores a record, durable when this returns, unless there is one of that name. Answers whether it stored it.
     async fn add(&self, kind: GrantKind, name: &str, json: &str) -> Result<bool, StoreError>;
     /// Stores or replaces a record, durable when this returns.
     async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError>;
     /// Replaces a record that is `old`, durable when this returns; another one, or none, stays.
     async fn replace(&self, kind: GrantKind, name: &str, old: &str, json: &str) -> Result<(), StoreError>;
-    /// Drops a record, if it is `old` where that is given; another one stays, and none of that name is fine.
+    /// Drops a record; none of that name is fine. With `old` it drops that content alone: another one stays.
     async fn remove(&self, kind: GrantKind, name: &str, old: Option<&str>) -> Result<(), StoreError>;
     /// Every record of a kind, by name.
     async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError>;

@@ -69,7 +69,7 @@ impl Access {
         let revoked = Revoked::read(self.inner.store.all(GrantKind::RevokedOperator).await?)?;
         let taken = |held: &mut Held| {
             let is_same = held.tokens.are(&tokens) && held.revoked == revoked;
-            // Also where they are the same: another coordinator may have noted a use.
+            // Also where the tokens are the same: another coordinator may have noted when one was used.
             held.tokens.replace(tokens);
             held.revoked = revoked;
             !is_same

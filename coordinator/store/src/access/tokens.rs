@@ -227,7 +227,7 @@ impl Access {
         }
     }
 
-    /// By what is stored: another coordinator may have made a new one of that name, or noted a use.
+    /// Goes by what is stored, not by memory: another coordinator may have made a new token of that name, or noted a use.
     async fn drop_ended(&self, now: Timestamp) -> Result<(), StoreError> {
         if !self.with(|held| held.tokens.0.values().any(|stored| stored.is_over(now))).await? {
             return Ok(());
