@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use futures::FutureExt as _;
-use landfall_api::message::{EnrollAnswer, EnrollRequest, Telemetry};
+use futures::{FutureExt as _, StreamExt as _, stream::Map};
+use landfall_api::message::{EnrollAnswer, EnrollRequest, Telemetry, ToAgent};
 use landfall_api::{ErrorCode, Problem};
 use landfall_proto::v1::agent_service_server::AgentService;
 use landfall_proto::v1::{SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse};
@@ -132,7 +132,10 @@ impl AgentService for AgentApi {
         }
     }
 
-    type SessionStream = ReceiverStream<Result<SessionResponse, Status>>;
+    /// Converts a message when the connection takes it: in the queue a [`SessionResponse`] would need four times the room of a [`ToAgent`],
+    /// and tokio makes room for 32 when it makes the queue.
+    type SessionStream =
+        Map<ReceiverStream<Result<ToAgent, Status>>, fn(Result<ToAgent, Status>) -> Result<SessionResponse, Status>>;
 
     async fn session(
         &self, request: Request<Streaming<SessionRequest>>,
@@ -143,7 +146,7 @@ impl AgentService for AgentApi {
         // Ends with the connection: either half failing ends it, and every wait in it is bounded.
         let facts = facts::Facts::new(self.facts.clone(), machine.uid);
         tokio::spawn(stream::run(engine, self.turns.clone(), facts, machine, address, request.into_inner(), down));
-        Ok(Response::new(ReceiverStream::new(answers)))
+        Ok(Response::new(ReceiverStream::new(answers).map(|message| message.map(SessionResponse::from))))
     }
 
     async fn telemetry(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use landfall_api::message::{Ack, EventRecord, ToAgent, ToCoordinator, Welcome};
 use landfall_api::{ErrorCode, Problem};
-use landfall_proto::v1::{SessionRequest, SessionResponse};
+use landfall_proto::v1::SessionRequest;
 use landfall_proto::{ConvertError, PROTOCOL};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ pub(super) const TURNS: usize = 256;
 /// A fenced agent has so long to acknowledge.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
 
-type Down = mpsc::Sender<Result<SessionResponse, Status>>;
+type Down = mpsc::Sender<Result<ToAgent, Status>>;
 
 pub(super) async fn run(
     engine: Engine, turns: Arc<Semaphore>, facts: Facts, certificate: MachineCert, address: String,
@@ -141,7 +141,7 @@ fn taken(message: SessionRequest) -> Result<ToCoordinator, ConvertError> {
 }
 
 async fn send(down: &Down, message: ToAgent) -> Result<(), &'static str> {
-    match timeout(SEND_LIMIT, down.send(Ok(SessionResponse::from(message)))).await {
+    match timeout(SEND_LIMIT, down.send(Ok(message))).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err("the agent closed the connection"),
         Err(_) => Err("the agent does not read"),
