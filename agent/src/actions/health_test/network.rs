@@ -7,8 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use landfall_api::{DiskReceipt, ErrorCode, HealthReport, HealthTestKind, ImageProof, Problem, Progress};
-use landfall_disk::{LogLevel, Observer, image_at, open_source, shown_name};
+use landfall_api::{DiskReceipt, ErrorCode, HealthReport, HealthTestKind, HttpMethod, ImageProof, Problem, Progress};
+use landfall_disk::{
+    Access, Call, CallError, CancelFlag, LogLevel, Observer, WriteError, image_at, open_source, shown_name,
+};
 
 use super::super::at_once::failure;
 use super::super::{final_failure, installed_root::may_act};
@@ -19,6 +21,8 @@ use crate::runner::{Failure, Job};
 const PIECE: usize = 256 << 10;
 /// So long, or half of a shorter test, nothing comes only from a network that fails.
 const SILENT: Duration = Duration::from_secs(5);
+/// A server that is asked whether it still has the file answers so soon, or says nothing.
+const ASK: Duration = Duration::from_secs(2);
 /// Between looks whether the time is over, or the job stopped.
 const LOOK: Duration = Duration::from_millis(100);
 /// Between reports of progress.
@@ -58,13 +62,13 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
     }
     let slow = too_slow(&format!("{shown} comes with"), bytes_per_second, min_speed);
     let mut faults: Vec<String> = slow.into_iter().collect();
-    match broke_off {
-        Some(error) => faults.push(format!("the connection broke off: {error}")),
+    let stopped = match broke_off {
+        Some(error) => Some(format!("the connection broke off: {error}")),
         None if silent >= SILENT.min(time / 2) => {
-            faults.push(format!("nothing came from {shown} for the last {} s", silent.as_secs_f64()));
+            Some(format!("nothing came from {shown} for the last {} s", silent.as_secs_f64()))
         }
-        None => {}
-    }
+        None => None,
+    };
     let mut errors = 0;
     for (port, now) in damaged(Path::new(PORTS)) {
         // A port that came meanwhile counts from when its driver was loaded.
@@ -72,6 +76,15 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
         let count = now.saturating_sub(*known);
         errors += count;
         faults.extend((count > 0).then(|| format!("port {port} counted {count} damaged frames")));
+    }
+    if let Some(stopped) = stopped {
+        if let Some(why) = fault_of_server(url).filter(|_| errors == 0) {
+            let hint = "check that server, then run the test again";
+            let text = format!("{stopped}; the fault is the server's: {why}");
+            let problem = Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(shown);
+            return Err(Failure { problem, retryable: true });
+        }
+        faults.push(stopped);
     }
     Ok(single(
         job,
@@ -123,8 +136,9 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
                 Err(error) => {
                     may_act(job)?;
                     let early = began.elapsed() < time;
-                    // A server from which nothing came says nothing of the machine.
-                    if early && bytes == 0 {
+                    // Neither a server from which nothing came nor one that answers something else says anything of the machine.
+                    let answered = !matches!(error, WriteError::Unreachable { .. } | WriteError::Truncated { .. });
+                    if early && (bytes == 0 || answered) {
                         return Err(failure(&error));
                     }
                     let broke_off = early.then(|| error.to_string());
@@ -141,6 +155,26 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
     }
     may_act(job)?;
     Ok(Fetched { bytes, silent: last.elapsed(), broke_off: None })
+}
+
+/// How the host that was silent shows now that its server, and not the network, ended the download. A host that says nothing shows
+/// nothing, and neither does a server that answers a small request: a network may lose large frames alone.
+fn fault_of_server(url: &str) -> Option<String> {
+    let call = Call {
+        method: HttpMethod::Head,
+        url,
+        headers: &[],
+        body: None,
+        access: &Access::default(),
+        expected: &[],
+        most: 0,
+        within: Some(ASK),
+    };
+    match call.make(&CancelFlag::new()) {
+        Ok(answer) if answer.status >= 400 => Some(format!("it answers {} now", answer.status)),
+        Err(error @ CallError::NoAnswer { closed: true, .. }) => Some(error.to_string()),
+        _ => None,
+    }
 }
 
 fn speed(bytes: u64, time: Duration) -> u64 {
@@ -206,6 +240,8 @@ mod tests {
     fn a_network_that_dies_in_the_middle_fails() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}/file?secret=x", listener.local_addr().unwrap());
+        // Something listens there to the end, and says nothing more.
+        let _listens = listener.try_clone().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut head = [0; 4096];
@@ -225,6 +261,29 @@ mod tests {
         let url = "http://127.0.0.1:1/file";
         let failure = test(&job(url), url, TIME, None).unwrap_err();
         assert_eq!((failure.problem.code, failure.problem.subject.as_str()), (ErrorCode::SourceUnreachable, url));
+    }
+
+    #[test]
+    fn a_server_that_dies_is_no_fault_of_the_machine() {
+        // It ends after the first bytes; then nothing listens there, or another server that lacks the file.
+        for (then, wanted) in [(None, "Connection refused"), (Some("404 Not Found"), "404")] {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let url = format!("http://{}/file", listener.local_addr().unwrap());
+            thread::spawn(move || {
+                let answer = |text: &str| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut head = [0; 4096];
+                    assert!(stream.read(&mut head).unwrap() > 0);
+                    stream.write_all(text.as_bytes()).unwrap();
+                };
+                answer("HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\nfirst");
+                while let Some(status) = then {
+                    answer(&format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"));
+                }
+            });
+            let Failure { problem, .. } = test(&job(&url), &url, TIME, None).unwrap_err();
+            assert!(problem.code == ErrorCode::SourceUnreachable && problem.message.contains(wanted), "{problem}");
+        }
     }
 
     #[test]

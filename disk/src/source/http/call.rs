@@ -1,6 +1,8 @@
 //! One request that is no download: a call to a web server, with the trust and the rules of redirects that images have.
 
+use std::error::Error;
 use std::time::Duration;
+use std::{io, iter};
 
 use landfall_api::{HttpMethod, SecretText};
 use reqwest::header::{HeaderMap, HeaderName};
@@ -54,9 +56,9 @@ pub enum CallError {
     /// The URL, the access or a header cannot be used.
     #[error("cannot call {url}: {reason}")]
     Unusable { url: String, reason: String },
-    /// The server cannot be reached, or broke the connection.
+    /// The server cannot be reached, or broke the connection. `closed`: its host answers that nothing listens there.
     #[error("{url} does not answer: {reason}")]
-    NoAnswer { url: String, reason: String },
+    NoAnswer { url: String, reason: String, closed: bool },
     /// The server is not trusted, or redirects to where no request goes.
     #[error("{url} cannot be called: {reason}")]
     Refused { url: String, reason: String },
@@ -94,7 +96,7 @@ impl Call<'_> {
                 None => whole.await,
                 Some(limit) => tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
                     let reason = format!("there is no answer after {} s", limit.as_secs_f32());
-                    Err(CallError::NoAnswer { url: shown(&url), reason })
+                    Err(CallError::NoAnswer { url: shown(&url), reason, closed: false })
                 }),
             }
         };
@@ -116,7 +118,7 @@ impl Call<'_> {
                     let reason = format!("its certificate cannot be trusted: {why}");
                     CallError::Refused { url: shown(&at), reason }
                 }
-                None => CallError::NoAnswer { url: shown(&at), reason: chain(error) },
+                None => CallError::NoAnswer { url: shown(&at), closed: is_closed(&error), reason: chain(error) },
             })?;
             if self.method.only_reads() && !self.expected.contains(&answer.status().as_u16()) {
                 let target = redirected(&at, &answer).map_err(|error| {
@@ -144,6 +146,7 @@ impl Call<'_> {
             let chunk = answer.chunk().await.map_err(|error| CallError::NoAnswer {
                 url: shown(at),
                 reason: format!("it answered {status}, and then the connection broke: {}", chain(error)),
+                closed: false,
             })?;
             let Some(chunk) = chunk else { break };
             let room = (self.most + 1).saturating_sub(body.len());
@@ -153,6 +156,12 @@ impl Call<'_> {
         body.truncate(self.most);
         Ok(CallAnswer { status, body, cut })
     }
+}
+
+/// Whether a host says that nothing listens at its port.
+fn is_closed(error: &(dyn Error + 'static)) -> bool {
+    let refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+    iter::successors(Some(error), |error| (*error).source()).any(|cause| cause.downcast_ref().is_some_and(refused))
 }
 
 const fn method(method: HttpMethod) -> Method {
