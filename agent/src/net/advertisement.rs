@@ -1,6 +1,7 @@
-//! What an IPv6 router says of a link. Pure.
+//! What the IPv6 routers of a link say, and which of them is followed. Pure.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv6Net};
 
@@ -10,8 +11,8 @@ use super::setup::{Route, Setup};
 /// What a router says of the link (RFC 4861, 4.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Advertisement {
-    /// Whether it is a default router.
-    pub(super) is_default: bool,
+    /// For how long it is a default router from now on; zero: it is none.
+    pub(super) lifetime: Duration,
     /// RFC 8106, best first.
     pub(super) nameservers: Vec<IpAddr>,
     /// What is to be asked of a DHCPv6 server.
@@ -29,13 +30,13 @@ impl Advertisement {
         if head[..2] != [ADVERTISEMENT, 0] {
             return None;
         }
-        let lifetime = u16::from_be_bytes([head[6], head[7]]);
+        let lifetime = Duration::from_secs(u16::from_be_bytes([head[6], head[7]]).into());
         let asks = match head[5] {
             flags if flags & MANAGED != 0 => Some(Asks::Address),
             flags if flags & OTHER != 0 => Some(Asks::NameServers),
             _ => None,
         };
-        let mut out = Self { is_default: lifetime > 0, nameservers: Vec::new(), asks };
+        let mut out = Self { lifetime, nameservers: Vec::new(), asks };
         while !options.is_empty() {
             let [kind, units, ..] = options else { return None };
             // In units of 8 bytes, this head included.
@@ -55,24 +56,101 @@ impl Advertisement {
         }
         Some(out)
     }
+}
 
-    /// Of several routers the first default router is followed: the others would change the port's routes with each of their words.
-    pub(super) fn replaces(&self, from: Ipv6Addr, held: Option<&(Self, Ipv6Addr)>) -> bool {
-        held.is_none_or(|(held, router)| *router == from || self.is_default && !held.is_default)
+/// How many routers of a link are kept. A host must keep two (RFC 4861, 6.3.4).
+const ROUTERS: usize = 8;
+/// How long answers to a question are waited for. A router answers within 3.5 s (RFC 4861, 6.2.6); a question may be lost.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A router that was heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Router {
+    /// On the link.
+    pub(super) address: Ipv6Addr,
+    says: Advertisement,
+    /// Until when it is a default router; `None`: it is none, or its lifetime has ended.
+    default_until: Option<Instant>,
+}
+
+/// The routers that one port has heard. The first default router is followed, also when others speak later: they would change
+/// the port's routes with each of their messages.
+#[derive(Debug, Default)]
+pub(super) struct Routers {
+    /// Of the default routers the first is followed.
+    heard: Vec<Router>,
+    /// Until when a new default router comes first.
+    doubt_until: Option<Instant>,
+}
+
+impl Routers {
+    /// Takes in what the router at `address` says. Of more than [`ROUTERS`] only a default router is kept, in the place of one
+    /// that is none.
+    pub(super) fn hear(&mut self, address: Ipv6Addr, says: Advertisement, now: Instant) {
+        let default_until = (!says.lifetime.is_zero()).then(|| now + says.lifetime);
+        let heard = Router { address, says, default_until };
+        if let Some(known) = self.heard.iter_mut().find(|router| router.address == address) {
+            *known = heard;
+            return;
+        }
+        if self.heard.len() == ROUTERS {
+            let other = self.heard.iter().rposition(|router| router.default_until.is_none());
+            let (Some(other), Some(_)) = (other, default_until) else { return };
+            self.heard.remove(other);
+        }
+        let in_doubt = default_until.is_some() && self.doubt_until.is_some_and(|until| now < until);
+        self.heard.insert(if in_doubt { 0 } else { self.heard.len() }, heard);
     }
 
+    /// Ends what has ended by now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for router in &mut self.heard {
+            router.default_until = router.default_until.filter(|until| *until > now);
+        }
+    }
+
+    /// When [`Routers::expire`] has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.heard.iter().filter_map(|router| router.default_until).min()
+    }
+
+    /// The followed router seems to lead nowhere: the others come first from now on, also those that answer a question now.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        if let Some(at) = self.heard.iter().position(|router| router.default_until.is_some()) {
+            self.heard[at..].rotate_left(1);
+        }
+        self.doubt_until = Some(now + ANSWER);
+    }
+
+    /// Whether there is a default router.
+    pub(super) fn has_default(&self) -> bool {
+        self.due().is_some()
+    }
+
+    /// The router that is followed: of those that are no default router only where there is none.
+    pub(super) fn followed(&self) -> Option<&Router> {
+        self.heard.iter().find(|router| router.default_until.is_some()).or(self.heard.first())
+    }
+
+    /// The most that any of them has a DHCPv6 server asked for.
+    pub(super) fn asks(&self) -> Option<Asks> {
+        self.heard.iter().filter_map(|router| router.says.asks).max()
+    }
+}
+
+impl Router {
     /// What the port is set up with, once it has this address: name servers of the command line come first, those of DHCPv6 last.
-    pub(super) fn setup(&self, router: Ipv6Addr, address: Ipv6Net, own: &[IpAddr], by_dhcp: &[IpAddr]) -> Setup {
-        let default = Route { to: IpNet::V6(Ipv6Net::default()), via: Some(IpAddr::V6(router)) };
+    pub(super) fn setup(&self, address: Ipv6Net, own: &[IpAddr], by_dhcp: &[IpAddr]) -> Setup {
+        let default = Route { to: IpNet::V6(Ipv6Net::default()), via: Some(IpAddr::V6(self.address)) };
         let mut nameservers = own.to_vec();
-        for server in self.nameservers.iter().chain(by_dhcp) {
+        for server in self.says.nameservers.iter().chain(by_dhcp) {
             if !nameservers.contains(server) {
                 nameservers.push(*server);
             }
         }
         Setup {
             address: IpNet::V6(address),
-            routes: self.is_default.then_some(default).into_iter().collect(),
+            routes: self.default_until.map(|_| default).into_iter().collect(),
             nameservers,
             // The kernel follows the routers' MTU by itself.
             mtu: None,
@@ -92,6 +170,16 @@ mod tests {
         [&head, &options.concat()[..]].concat()
     }
 
+    fn on_link(number: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number)
+    }
+
+    fn router(number: u16, says: Advertisement) -> Router {
+        let mut routers = Routers::default();
+        routers.hear(on_link(number), says, Instant::now());
+        routers.followed().unwrap().clone()
+    }
+
     /// RDNSS with these addresses, for so many seconds.
     fn rdnss(seconds: u32, servers: &[&str]) -> Vec<u8> {
         let units = u8::try_from(1 + 2 * servers.len()).unwrap();
@@ -105,30 +193,97 @@ mod tests {
         let servers = rdnss(600, &["2001:db8::53", "fe80::53", "2001:db8::54"]);
         let heard = Advertisement::parse(&advertisement(0xc0, 1800, &[&mtu, &servers])).unwrap();
         let expected: Vec<IpAddr> = ["2001:db8::53", "2001:db8::54"].map(|s| s.parse().unwrap()).to_vec();
-        assert_eq!(heard, Advertisement { is_default: true, nameservers: expected.clone(), asks: Some(Asks::Address) });
+        let lifetime = Duration::from_secs(1800);
+        assert_eq!(heard, Advertisement { lifetime, nameservers: expected.clone(), asks: Some(Asks::Address) });
         let ended = Advertisement::parse(&advertisement(0x40, 0, &[&rdnss(0, &["2001:db8::53"])])).unwrap();
-        assert_eq!(ended, Advertisement { is_default: false, nameservers: vec![], asks: Some(Asks::NameServers) });
+        let lifetime = Duration::ZERO;
+        assert_eq!(ended, Advertisement { lifetime, nameservers: vec![], asks: Some(Asks::NameServers) });
 
         let [own, by_dhcp] = ["2001:db8::1", "2001:db8::2"].map(|s| s.parse::<IpAddr>().unwrap());
         let address = "2001:db8::7/64".parse().unwrap();
-        let made = heard.setup("fe80::1".parse().unwrap(), address, &[own, expected[1]], &[by_dhcp, expected[0]]);
+        let made = router(1, heard).setup(address, &[own, expected[1]], &[by_dhcp, expected[0]]);
         assert_eq!(made.nameservers, [own, expected[1], expected[0], by_dhcp]);
         assert_eq!((made.gateway(), made.address), (Some("fe80::1".parse().unwrap()), IpNet::V6(address)));
-        assert_eq!(ended.setup("fe80::1".parse().unwrap(), address, &[], &[]).routes, []);
+        assert_eq!(router(1, ended).setup(address, &[], &[]).routes, []);
     }
 
     #[test]
     fn the_first_default_router_is_followed() {
-        let of = |lifetime| Advertisement::parse(&advertisement(0, lifetime, &[])).unwrap();
-        let [one, two] = ["fe80::1", "fe80::2"].map(|s| s.parse::<Ipv6Addr>().unwrap());
-        for (new, from, held, follows) in [
-            (of(0), one, None, true),
-            (of(9), two, Some((of(0), one)), true),
-            (of(0), one, Some((of(9), one)), true),
-            (of(0), two, Some((of(9), one)), false),
-            (of(9), two, Some((of(9), one)), false),
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let says = |lifetime| Advertisement::parse(&advertisement(0, lifetime, &[])).unwrap();
+        let followed = |routers: &Routers| {
+            let router = routers.followed().unwrap();
+            (router.address.segments()[7], router.default_until.is_some())
+        };
+        let mut routers = Routers::default();
+        assert_eq!((routers.followed(), routers.due()), (None, None));
+        for (second, from, lifetime, follows) in [
+            (0, 1, 0, (1, false)),
+            (1, 2, 9, (2, true)),
+            (2, 1, 9, (1, true)),
+            (3, 3, 9, (1, true)),
+            (4, 1, 0, (2, true)),
+            (5, 1, 60, (1, true)),
         ] {
-            assert_eq!(new.replaces(from, held.as_ref()), follows, "{new:?} {held:?}");
+            routers.hear(on_link(from), says(lifetime), at(second));
+            assert_eq!(followed(&routers), follows, "{second}");
+        }
+        routers.doubt(at(6));
+        assert_eq!(followed(&routers), (2, true), "the first one leads nowhere");
+        routers.hear(on_link(1), says(60), at(6));
+        assert_eq!(followed(&routers), (2, true), "it still speaks");
+        assert_eq!(routers.due(), Some(at(10)));
+        for (second, follows) in [(9, (2, true)), (10, (3, true)), (12, (1, true)), (65, (1, true)), (66, (2, false))] {
+            routers.expire(at(second));
+            assert_eq!(followed(&routers), follows, "{second}");
+        }
+        assert!(!routers.has_default());
+        routers.doubt(at(100));
+        assert_eq!(followed(&routers), (2, false), "it names no gateway that could lead nowhere");
+    }
+
+    #[test]
+    fn a_router_that_answers_replaces_the_doubted_one() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let says = |lifetime| Advertisement::parse(&advertisement(0, lifetime, &[])).unwrap();
+        let mut routers = Routers::default();
+        routers.hear(on_link(1), says(1800), start);
+        routers.doubt(at(120));
+        for (second, from, lifetime, follows) in
+            [(121, 1, 1800, 1), (122, 2, 0, 1), (123, 3, 1800, 3), (130, 4, 1800, 3)]
+        {
+            routers.hear(on_link(from), says(lifetime), at(second));
+            assert_eq!(routers.followed().unwrap().address, on_link(follows), "{second}");
+        }
+    }
+
+    #[test]
+    fn a_default_router_replaces_another_in_a_full_list() {
+        let now = Instant::now();
+        let says = |lifetime| Advertisement::parse(&advertisement(0, lifetime, &[])).unwrap();
+        let mut routers = Routers::default();
+        (1..=20).for_each(|n| routers.hear(on_link(n), says(0), now));
+        routers.hear(on_link(21), says(9), now);
+        assert_eq!((routers.heard.len(), routers.followed().unwrap().address), (ROUTERS, on_link(21)));
+        (22..=40).for_each(|n| routers.hear(on_link(n), says(9), now));
+        assert_eq!((routers.heard.len(), routers.followed().unwrap().address), (ROUTERS, on_link(21)));
+        assert!(routers.heard.iter().all(|router| (21..=28).contains(&router.address.segments()[7])));
+    }
+
+    #[test]
+    fn what_any_router_asks_of_dhcpv6_is_done() {
+        let mut routers = Routers::default();
+        for (from, flags, asks) in [
+            (1, 0, None),
+            (2, 0x40, Some(Asks::NameServers)),
+            (1, 0x80, Some(Asks::Address)),
+            (2, 0, Some(Asks::Address)),
+        ] {
+            let says = Advertisement::parse(&advertisement(flags, 9, &[])).unwrap();
+            routers.hear(on_link(from), says, Instant::now());
+            assert_eq!(routers.asks(), asks, "{from} {flags}");
         }
     }
 

@@ -18,12 +18,12 @@ const REQUESTS: u32 = 4;
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// What the router has the client ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asks {
-    /// An address, with name servers.
-    Address,
     /// Name servers and no address.
     NameServers,
+    /// An address, with name servers.
+    Address,
 }
 
 /// What the server gives.

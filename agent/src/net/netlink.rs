@@ -8,10 +8,10 @@ use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
 use ipnet::{IpNet, Ipv6Net};
 use landfall_api::MacAddr;
 use rtnetlink::packet_core::NetlinkMessage;
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{BondLacpRate, BondMode, LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{
     Handle, LinkBond, LinkMessageBuilder, LinkUnspec, LinkVlan, MulticastGroup, RouteMessageBuilder,
@@ -198,8 +198,7 @@ impl Netlink {
             .union(AddressHeaderFlags::Deprecated)
             .union(AddressHeaderFlags::Secondary);
         let held = self.addresses(index).await?;
-        let usable =
-            held.iter().filter(|m| m.header.scope == AddressScope::Universe && !m.header.flags.intersects(UNUSABLE));
+        let usable = held.iter().filter(|m| is_global_ipv6(m) && !m.header.flags.intersects(UNUSABLE));
         Ok(usable.into_iter().find_map(|message| {
             let address = message.attributes.iter().find_map(|attribute| match attribute {
                 AddressAttribute::Address(IpAddr::V6(address)) => Some(*address),
@@ -207,6 +206,15 @@ impl Netlink {
             })?;
             Ipv6Net::new(address, message.header.prefix_len).ok()
         }))
+    }
+
+    /// Takes every IPv6 address for other networks from a port.
+    pub(crate) async fn remove_global_ipv6(&self, index: u32) {
+        let held = self.addresses(index).await.unwrap_or_default().into_iter();
+        for message in held.filter(is_global_ipv6) {
+            // It may have gone since with its link.
+            self.0.address().del(message).execute().await.unwrap_or_default();
+        }
     }
 
     /// Takes an address from a port; one that is not there is fine.
@@ -270,6 +278,10 @@ fn route_message(index: u32, route: Route, metric: u32) -> RouteMessage {
             )
         }
     }
+}
+
+fn is_global_ipv6(message: &AddressMessage) -> bool {
+    message.header.scope == AddressScope::Universe && message.header.family == AddressFamily::Inet6
 }
 
 fn through<T>(index: u32, metric: u32, builder: RouteMessageBuilder<T>) -> RouteMessage {

@@ -14,7 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, Sockaddr
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-use super::advertisement::Advertisement;
+use super::advertisement::{Advertisement, Routers};
 use super::dhcp6::{Asks, Client, Step};
 use super::netlink::{Link, Netlink};
 use super::port::{Ports, Seen};
@@ -25,8 +25,10 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(64);
 /// Between looks at an address that is new: the kernel asks for a second whether someone has it already.
 const ADDRESS_WAIT: Duration = Duration::from_millis(200);
-/// How long an address is waited for after an advertisement.
-const ADDRESS_PATIENCE: u32 = 50;
+/// How often an address is looked for so after an advertisement.
+const ADDRESS_LOOKS: u32 = 50;
+/// Between looks at an address that is used: a router may let it end.
+const ADDRESS_CHECK: Duration = Duration::from_secs(10);
 /// Every router on the link (RFC 4291, 2.7.1).
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// RFC 8415, 7.1 and 7.2.
@@ -60,6 +62,8 @@ pub(super) async fn run(
             _ = carrier.wait_for(|c| !*c) => {}
         }
         publish(None, &[]);
+        // The network may be another one when the carrier is back, and the kernel would keep the addresses of this one.
+        netlink.remove_global_ipv6(link.index).await;
     }
 }
 
@@ -69,15 +73,21 @@ struct Follower<'a> {
     nameservers: &'a [IpAddr],
     netlink: &'a Netlink,
     socket: UdpSocket,
-    heard: Option<(Advertisement, Ipv6Addr)>,
+    routers: Routers,
     dhcp: Option<Dhcp>,
     /// Name servers of DHCPv6.
     by_dhcp: Vec<IpAddr>,
     /// Coordinators of DHCPv6.
     coordinators: Vec<String>,
-    /// How often the kernel is still asked for an address.
+    /// When routers are asked next; `None`: a default router has answered.
+    ask: Option<Instant>,
+    backoff: Backoff,
+    /// How often the kernel is still asked for a new address.
     looks: u32,
-    shown: Option<Ipv6Net>,
+    /// When it is asked next.
+    look: Instant,
+    /// The address and gateway that the log names.
+    shown: Option<(Ipv6Net, Option<IpAddr>)>,
 }
 
 /// Asks for routers, and publishes what they and the kernel make of the port.
@@ -92,20 +102,16 @@ async fn follow(
             return std::future::pending().await;
         }
     };
-    let (by_dhcp, coordinators) = (Vec::new(), Vec::new());
-    let (heard, dhcp, looks, shown) = (None, None, 0, None);
-    let mut follower =
-        Follower { link, nameservers, netlink, socket, heard, dhcp, by_dhcp, coordinators, looks, shown };
-    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let mut ask = Instant::now();
+    let mut follower = Follower::new(link, nameservers, netlink, socket);
     let mut buffer = [0; 2048];
     loop {
-        let look = if follower.looks > 0 { ADDRESS_WAIT } else { Duration::MAX };
+        let wake = follower.routers.due().map_or(follower.look, |due| due.min(follower.look));
+        let ask = follower.ask;
         tokio::select! {
             received = follower.socket.recv_from(&mut buffer) => match received {
                 Ok((length, SocketAddr::V6(from)))
                     if from.ip().is_unicast_link_local() && follower.hear(&buffer[..length], *from.ip()) => {}
-                // A neighbour's question, or a router that is not followed.
+                // A neighbour's question.
                 Ok(_) => continue,
                 // ENETDOWN and similar: the carrier will show the port's state.
                 Err(e) => {
@@ -114,14 +120,9 @@ async fn follow(
                     continue;
                 }
             },
-            () = tokio::time::sleep(look) => follower.looks -= 1,
-            () = tokio::time::sleep_until(ask.into()), if follower.heard.is_none() => {
-                let routers = SocketAddrV6::new(ALL_ROUTERS, 0, 0, link.index);
-                // Type 133 (RFC 4861, 4.1); the kernel adds the checksum. It is repeated after its wait, like a lost frame.
-                if let Err(e) = follower.socket.send_to(&[133, 0, 0, 0, 0, 0, 0, 0], routers).await {
-                    tracing::debug!("{}: ICMPv6: cannot send: {e}", link.name);
-                }
-                ask += backoff.step();
+            () = tokio::time::sleep_until(wake.into()) => follower.looks = follower.looks.saturating_sub(1),
+            () = tokio::time::sleep_until(ask.unwrap_or(wake).into()), if ask.is_some() => {
+                follower.solicit().await;
                 continue;
             }
             steps = next(&mut follower.dhcp) => follower.take(steps).await,
@@ -129,7 +130,8 @@ async fn follow(
                 if let Some(dhcp) = &mut follower.dhcp {
                     dhcp.client.check(Instant::now());
                 }
-                continue;
+                follower.routers.doubt(Instant::now());
+                follower.ask_anew();
             }
         }
         match follower.setup().await {
@@ -141,21 +143,56 @@ async fn follow(
     }
 }
 
-impl Follower<'_> {
-    /// Takes a message in; whether it changes anything.
+impl<'a> Follower<'a> {
+    fn new(link: &'a Link, nameservers: &'a [IpAddr], netlink: &'a Netlink, socket: UdpSocket) -> Self {
+        let now = Instant::now();
+        Self {
+            link,
+            nameservers,
+            netlink,
+            socket,
+            routers: Routers::default(),
+            dhcp: None,
+            by_dhcp: Vec::new(),
+            coordinators: Vec::new(),
+            ask: Some(now),
+            backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+            looks: 0,
+            look: now + ADDRESS_CHECK,
+            shown: None,
+        }
+    }
+
+    /// Asks for routers, at once and then at growing distances until a default router answers.
+    fn ask_anew(&mut self) {
+        self.ask = Some(Instant::now());
+        self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    }
+
+    async fn solicit(&mut self) {
+        let routers = SocketAddrV6::new(ALL_ROUTERS, 0, 0, self.link.index);
+        // Type 133 (RFC 4861, 4.1); the kernel adds the checksum. It is repeated after its wait, like a lost frame.
+        if let Err(e) = self.socket.send_to(&[133, 0, 0, 0, 0, 0, 0, 0], routers).await {
+            tracing::debug!("{}: ICMPv6: cannot send: {e}", self.link.name);
+        }
+        self.ask = Some(Instant::now() + self.backoff.step());
+    }
+
+    /// Takes a message in; whether it is a router's.
     fn hear(&mut self, message: &[u8], from: Ipv6Addr) -> bool {
         let Some(advertisement) = Advertisement::parse(message) else { return false };
-        if !advertisement.replaces(from, self.heard.as_ref()) {
-            return false;
+        if !advertisement.lifetime.is_zero() {
+            self.ask = None;
         }
-        if let Some(asks) = advertisement.asks
-            && self.dhcp.as_ref().is_none_or(|dhcp| dhcp.asks != asks)
+        self.routers.hear(from, advertisement, Instant::now());
+        // Never less than before: an address that is lent stays with its client.
+        if let Some(asks) = self.routers.asks()
+            && self.dhcp.as_ref().is_none_or(|dhcp| dhcp.asks < asks)
         {
             self.dhcp = Dhcp::start(self.link, asks);
             self.coordinators.clear();
         }
-        self.heard = Some((advertisement, from));
-        self.looks = ADDRESS_PATIENCE;
+        self.looks = ADDRESS_LOOKS;
         true
     }
 
@@ -189,7 +226,7 @@ impl Follower<'_> {
                         tracing::error!("{name}: {e}: {source}");
                     }
                     dhcp.lent = lent;
-                    self.looks = ADDRESS_PATIENCE;
+                    self.looks = ADDRESS_LOOKS;
                 }
                 Step::Lost => {
                     tracing::warn!("{name}: the DHCPv6 server takes its address back");
@@ -204,14 +241,23 @@ impl Follower<'_> {
 
     /// The port's setup, once there are a router and an address.
     async fn setup(&mut self) -> Option<Setup> {
-        let address = self.netlink.global_ipv6(self.link.index).await.unwrap_or_default()?;
-        let (advertisement, router) = self.heard.as_ref()?;
-        self.looks = 0;
-        let setup = advertisement.setup(*router, address, self.nameservers, &self.by_dhcp);
-        if self.shown != Some(address) {
-            let gateway = setup.gateway().map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();
-            tracing::info!("{}: address {address} from router {router}{gateway}", self.link.name);
-            self.shown = Some(address);
+        let now = Instant::now();
+        self.routers.expire(now);
+        if !self.routers.has_default() && self.ask.is_none() {
+            self.ask_anew();
+        }
+        let address = self.netlink.global_ipv6(self.link.index).await.unwrap_or_default();
+        if address.is_some() {
+            self.looks = 0;
+        }
+        self.look = now + if self.looks > 0 { ADDRESS_WAIT } else { ADDRESS_CHECK };
+        let (address, router) = (address?, self.routers.followed()?);
+        let setup = router.setup(address, self.nameservers, &self.by_dhcp);
+        let shown = (address, setup.gateway());
+        if self.shown != Some(shown) {
+            let gateway = shown.1.map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();
+            tracing::info!("{}: address {address} from router {}{gateway}", self.link.name, router.address);
+            self.shown = Some(shown);
         }
         Some(setup)
     }

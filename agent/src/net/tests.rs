@@ -1,5 +1,6 @@
 //! The network for real: two namespaces, a veth pair between them, dnsmasq at the other end.
 
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -11,6 +12,7 @@ use landfall_api::MachineFacts;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{LinkAddr, MsgFlags, recvfrom};
 
+use super::setup::Setup;
 use super::*;
 
 /// Kills the process that it started, by its id.
@@ -108,6 +110,11 @@ fn a_late_or_renamed_port_is_tried_beside_the_others() {
 #[test]
 fn a_router_and_dhcpv6_give_an_ipv6_address() {
     in_namespace(ipv6);
+}
+
+#[test]
+fn a_router_that_falls_silent_is_left() {
+    in_namespace(two_routers);
 }
 
 #[test]
@@ -357,4 +364,114 @@ async fn ipv6() {
         let gone = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
         assert_eq!(gone, Change::Lost, "{range}");
     }
+}
+
+/// Two routers on one link, which say what the test has them say.
+async fn two_routers() {
+    let limit = Duration::from_secs(60);
+    let far = FarEnd::start();
+    ip("link set lo up");
+    ip(&format!("link add good type veth peer name server netns {}", far.thread));
+    let bring_up = || {
+        for line in [
+            "link set server up", "link set lo up", "addr replace fe80::1/64 dev server nodad",
+            "addr replace fe80::2/64 dev server nodad", "addr replace 2001:db8:99::1/64 dev server nodad",
+            "addr replace 2001:db8:97::1/64 dev server nodad", "addr replace 2001:db8:98::1/128 dev lo nodad",
+        ] {
+            ip(line);
+        }
+    };
+    let listener = far.run(move || {
+        // The kernel leaves a router whose answers do not say that it is one (RFC 4861, 7.2.5).
+        std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+        bring_up();
+        TcpListener::bind("[2001:db8:98::1]:0").unwrap()
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let network = Network::start(Vec::new(), true, directory.path().join("resolv.conf")).unwrap();
+    // The kernel makes an address once, and drops what comes before its port is ready.
+    let address_in = async |prefix: &str, router| {
+        let mut ports = network.ports();
+        let has_it = |all: &Ports| {
+            let found = all.values().filter_map(|port| port.addresses.v6.as_ref());
+            found.into_iter().any(|v6| v6.address.to_string().starts_with(prefix))
+        };
+        let prefix = format!("{prefix}:");
+        let waits = async {
+            while tokio::time::timeout(Duration::from_millis(200), ports.wait_for(has_it)).await.is_err() {
+                let prefix = prefix.clone();
+                far.run(move || advertise(router, 1800, &prefix));
+            }
+        };
+        tokio::time::timeout(limit, waits).await.unwrap();
+    };
+    address_in("2001:db8:99", 1).await;
+    let uplink = elect(&network, "2001:db8:98::1", listener.local_addr().unwrap().port(), limit).await;
+    let gateway = |uplink: &Uplink| uplink.addresses.v6.as_ref().and_then(Setup::gateway).map(|ip| ip.to_string());
+    assert_eq!(gateway(&uplink).as_deref(), Some("fe80::1"));
+    let follow = async |uplink| {
+        let changed = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
+        let Change::Renewed(addresses) = changed else { panic!("{changed:?}") };
+        network.follow(uplink, addresses).await
+    };
+
+    // Once the coordinator was not reached all routers are asked, and the one that answers is followed.
+    let questions = far.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::RAW, ICMPV6).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.join_multicast_v6(&"ff02::2".parse().unwrap(), index_of_server()).unwrap();
+        socket
+    });
+    network.check_leases();
+    let answer = move || {
+        // Only the type is looked at (RFC 4861, 4.1); the rest of each message is dropped.
+        let mut kind = [0];
+        while kind != [133] {
+            (&questions).read_exact(&mut kind).unwrap();
+        }
+        advertise(2, 1800, "2001:db8:99:");
+    };
+    far.work.send(Box::new(answer)).unwrap();
+    let uplink = follow(uplink).await;
+    assert_eq!(gateway(&uplink).as_deref(), Some("fe80::2"));
+    let table = String::from_utf8(Command::new("ip").args(["-6", "route"]).output().unwrap().stdout).unwrap();
+    let metrics = ["default via fe80::2 dev good proto dhcp metric 50", "2001:db8:98::1 via fe80::2 dev good"];
+    assert!(
+        metrics.iter().all(|line| table.contains(line)) && !table.contains("fe80::1 dev good proto dhcp"),
+        "{table}"
+    );
+
+    // Its lifetime ends without a word.
+    far.run(|| advertise(2, 1, "2001:db8:99:"));
+    let uplink = follow(uplink).await;
+    assert_eq!(gateway(&uplink).as_deref(), Some("fe80::1"));
+
+    // Behind the same port there is another network, in which nothing answers the old address: the kernel may choose no such one.
+    far.run(|| ip("link set server down"));
+    assert_eq!(tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap(), Change::Lost);
+    far.run(bring_up);
+    address_in("2001:db8:97", 2).await;
+    let held = String::from_utf8(Command::new("ip").args(["-6", "addr"]).output().unwrap().stdout).unwrap();
+    assert!(!held.contains("2001:db8:99:"), "{held}");
+}
+
+const ICMPV6: Option<socket2::Protocol> = Some(socket2::Protocol::ICMPV6);
+
+fn index_of_server() -> u32 {
+    nix::net::if_::if_nametoindex("server").unwrap()
+}
+
+/// Says as the router `fe80::N`, on the port `server`, that it is a default router for so many seconds, and what the link's prefix is.
+fn advertise(router: u16, lifetime: u16, prefix: &str) {
+    let index = index_of_server();
+    let at = |ip: &str| socket2::SockAddr::from(std::net::SocketAddrV6::new(ip.parse().unwrap(), 0, 0, index));
+    let socket = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::RAW, ICMPV6).unwrap();
+    socket.bind(&at(&format!("fe80::{router}"))).unwrap();
+    socket.set_multicast_hops_v6(255).unwrap();
+    let prefix: std::net::Ipv6Addr = format!("{prefix}:").parse().unwrap();
+    let [high, low] = lifetime.to_be_bytes();
+    let head = [134, 0, 0, 0, 64, 0, high, low, 0, 0, 0, 0, 0, 0, 0, 0];
+    // Valid and preferred for an hour, on the link and for addresses (RFC 4861, 4.6.2).
+    let option = [3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0];
+    socket.send_to(&[&head[..], &option, &prefix.octets()].concat(), &at("ff02::1")).unwrap();
 }
