@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ use crate::runner::{Failure, Job};
 const PIECE: usize = 256 << 10;
 /// So long, or half of a shorter test, nothing comes only from a network that fails.
 const SILENT: Duration = Duration::from_secs(5);
+/// So long, or a tenth of a shorter test, nothing comes before the server is asked why, and between two such questions.
+const LULL: Duration = Duration::from_secs(1);
 /// How long a server may take to answer whether it still has the file.
 const ASK: Duration = Duration::from_secs(2);
 /// Between looks whether the time is over, or the job stopped.
@@ -42,6 +45,7 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
     let shown = shown_name(&image_at(url, ImageProof::Waived));
     job.doing.begin("test", &shown);
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (asking, last, fault) = (CancelFlag::new(), AtomicU64::new(0), OnceLock::new());
     let fetched = thread::scope(|scope| {
         // A server that says nothing ends neither the test nor a cancel.
         scope.spawn(|| {
@@ -50,8 +54,21 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
                 thread::sleep(LOOK);
             }
         });
-        let fetched = fetch(job, url, (began, time), &stop);
+        // A server that was away and is back before the end leaves a silence, or a low speed, that is not the machine's.
+        scope.spawn(|| {
+            let (lull, mut asked) = (LULL.min(time / 10), began);
+            while !over.load(Ordering::Relaxed) && fault.get().is_none() {
+                let silent = began.elapsed().saturating_sub(Duration::from_millis(last.load(Ordering::Relaxed)));
+                if silent >= lull && asked.elapsed() >= lull {
+                    asked = Instant::now();
+                    fault_of_server(url, &asking).into_iter().for_each(|why| _ = fault.set(why));
+                }
+                thread::sleep(LOOK.min(lull));
+            }
+        });
+        let fetched = fetch(job, url, (began, time), &stop, &last);
         over.store(true, Ordering::Relaxed);
+        asking.cancel();
         fetched
     });
     let Fetched { bytes, silent, broke_off } = fetched?;
@@ -63,7 +80,6 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
         return Err(final_failure(Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(shown)));
     }
     let slow = too_slow(&format!("{shown} comes with"), bytes_per_second, min_speed);
-    let mut faults: Vec<String> = slow.into_iter().collect();
     let stopped = match broke_off {
         Some(error) => Some(format!("the connection broke off: {error}")),
         None if silent >= SILENT.min(time / 2) => {
@@ -71,23 +87,23 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
         }
         None => None,
     };
-    let mut errors = 0;
+    let (mut errors, mut damages) = (0, Vec::new());
     for (port, now) in damaged(Path::new(PORTS)) {
         // A port that came meanwhile counts from when its driver was loaded.
         let Some((_, known)) = before.iter().find(|(name, _)| *name == port) else { continue };
         let count = now.saturating_sub(*known);
         errors += count;
-        faults.extend((count > 0).then(|| format!("port {port} counted {count} damaged frames")));
+        damages.extend((count > 0).then(|| format!("port {port} counted {count} damaged frames")));
     }
-    if let Some(stopped) = stopped {
-        if let Some(why) = fault_of_server(url).filter(|_| errors == 0) {
-            let hint = "check that server, then run the test again";
-            let text = format!("{stopped}; the fault is the server's: {why}");
-            let problem = Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(shown);
-            return Err(Failure { problem, retryable: true });
-        }
-        faults.push(stopped);
+    let asked = if stopped.is_some() { fault_of_server(url, &CancelFlag::new()) } else { None };
+    let mut faults: Vec<String> = slow.into_iter().chain(stopped).collect();
+    if let Some(why) = fault.into_inner().or(asked).filter(|_| errors == 0 && !faults.is_empty()) {
+        let hint = "check that server, then run the test again";
+        let text = format!("{}; the fault is the server's: {why}", faults.join("; "));
+        let problem = Problem::new(ErrorCode::SourceUnreachable, text).hint(hint).at(shown);
+        return Err(Failure { problem, retryable: true });
     }
+    faults.extend(damages);
     Ok(single(
         job,
         HealthReport {
@@ -123,8 +139,11 @@ struct Fetched {
     broke_off: Option<String>,
 }
 
-/// Fetches until the time is over, or until the server fails after something came.
-fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &AtomicBool) -> Result<Fetched, Failure> {
+/// Fetches until the time is over, or until the server fails after something came. `came`: when something came last, milliseconds
+/// after the begin.
+fn fetch(
+    job: &Job, url: &str, (began, time): (Instant, Duration), stop: &AtomicBool, came: &AtomicU64,
+) -> Result<Fetched, Failure> {
     // Nothing of it is kept, so nothing has to prove it.
     let image = image_at(url, ImageProof::Waived);
     let (mut piece, mut bytes, mut said, mut last) = (vec![0; PIECE], 0_u64, began, began);
@@ -134,7 +153,10 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
             may_act(job)?;
             match source.read(&mut piece, stop) {
                 Ok(0) => break,
-                Ok(n) => (bytes, last) = (bytes + n as u64, Instant::now()),
+                Ok(n) => {
+                    (bytes, last) = (bytes + n as u64, Instant::now());
+                    came.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                }
                 Err(error) => {
                     may_act(job)?;
                     let early = began.elapsed() < time;
@@ -161,7 +183,7 @@ fn fetch(job: &Job, url: &str, (began, time): (Instant, Duration), stop: &Atomic
 
 /// Why the server, and not the network, ended the download, where its host shows that now. Silence shows nothing. An answer to this
 /// small request shows nothing either: a network may lose large frames alone.
-fn fault_of_server(url: &str) -> Option<String> {
+fn fault_of_server(url: &str, cancel: &CancelFlag) -> Option<String> {
     // As the test itself asks: some servers refuse HEAD.
     let first_byte = [("Range".to_owned(), SecretText::new("bytes=0-0"))];
     let call = Call {
@@ -174,8 +196,8 @@ fn fault_of_server(url: &str) -> Option<String> {
         most: 0,
         within: Some(ASK),
     };
-    match call.make(&CancelFlag::new()) {
-        Ok(answer) if answer.status >= 400 => Some(format!("it answers {} now", answer.status)),
+    match call.make(cancel) {
+        Ok(answer) if answer.status >= 400 => Some(format!("it answered {}", answer.status)),
         Err(error @ CallError::NoAnswer { closed: true, .. }) => Some(error.to_string()),
         _ => None,
     }
@@ -272,7 +294,7 @@ mod tests {
         // It ends after the first bytes; then nothing listens there, or a server that lacks the file or cannot serve it.
         let unavailable = "503 Service Unavailable";
         for (then, wanted) in
-            [(None, "Connection refused"), (Some("404 Not Found"), "404"), (Some(unavailable), "503 now")]
+            [(None, "Connection refused"), (Some("404 Not Found"), "404"), (Some(unavailable), "answered 503")]
         {
             let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let url = format!("http://{}/file", listener.local_addr().unwrap());
@@ -291,6 +313,45 @@ mod tests {
             // Long enough for the first bytes to come early also on a busy host.
             let Failure { problem, .. } = test(&job(&url), &url, TIME * 4, None).unwrap_err();
             assert!(problem.code == ErrorCode::SourceUnreachable && problem.message.contains(wanted), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_away_is_not_the_machines_fault() {
+        // For half the time it cannot serve the file. Then it goes on, too slowly in all, or says nothing.
+        for (goes_on, wanted) in [(true, "and the limit is"), (false, "nothing came")] {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let url = format!("http://{}/file", listener.local_addr().unwrap());
+            thread::spawn(move || {
+                let (began, mut held) = (Instant::now(), Vec::new());
+                while let Ok((mut stream, _)) = listener.accept() {
+                    let mut head = [0; 4096];
+                    let length = stream.read(&mut head).unwrap_or(0);
+                    let text: &str = match head[..length].windows(9).any(|part| part == b"bytes=0-0") {
+                        true if began.elapsed() < TIME * 3 => {
+                            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
+                        }
+                        true => "",
+                        false => "HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\nfirst",
+                    };
+                    // The test may have ended the connection.
+                    drop(stream.write_all(text.as_bytes()));
+                    if text.ends_with("first") && goes_on {
+                        thread::spawn(move || {
+                            thread::sleep((TIME * 3).saturating_sub(began.elapsed()));
+                            while stream.write_all(b"more").is_ok() {
+                                thread::sleep(LOOK / 4);
+                            }
+                        });
+                    } else {
+                        held.push(stream);
+                    }
+                }
+            });
+            let Failure { problem, .. } = test(&job(&url), &url, TIME * 6, Some(u64::MAX)).unwrap_err();
+            let texts = [wanted, "the fault is the server's: it answered 503"];
+            assert!(texts.iter().all(|text| problem.message.contains(text)), "{problem}");
+            assert_eq!(problem.message.contains("nothing came"), !goes_on, "{problem}");
         }
     }
 
