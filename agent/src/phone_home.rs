@@ -3,7 +3,7 @@
 //! It does not need systemd: it removes files, and a simple `init` can start it directly.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use landfall_api::{Pin, SecretText, message::PhoneHomeReport};
@@ -14,8 +14,8 @@ use crate::installed;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// So often one coordinator may refuse while another cannot be reached.
-const MAX_REFUSALS: u32 = 3;
+/// For how long one coordinator may refuse while another cannot be reached: a host that restarts is back by then.
+const DISPUTE: Duration = Duration::from_secs(15 * 60);
 
 /// The config file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     let proxy = config.proxy.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("proxy: {e}")))?;
     let token = SecretText::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let mut refusals = 0;
+    let mut dispute = Dispute::default();
     let url = 'up: loop {
         let (mut refused, mut may_come) = (None, false);
         // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it
@@ -87,12 +87,10 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
                 }
             }
         }
-        if let Some(problem) = refused {
-            refusals += 1;
-            // One that has lost its place may refuse what its successor, which cannot be reached now, would take.
-            if !may_come || refusals >= MAX_REFUSALS {
-                return Err(Error::Refused(problem));
-            }
+        if dispute.ends(refused.is_some(), may_come, Instant::now())
+            && let Some(problem) = refused
+        {
+            return Err(Error::Refused(problem));
         }
         let wait = backoff.step();
         tracing::warn!("next attempt in {} s", wait.as_secs().max(1));
@@ -101,6 +99,23 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     tracing::info!("reported to the coordinator at {url} that this system is up");
     remove_traces(Path::new("/"), path);
     Ok(())
+}
+
+/// Coordinators that refuse while others give no answer: one that has lost its place may refuse what its successor would take.
+#[derive(Default)]
+struct Dispute {
+    since: Option<Instant>,
+}
+
+impl Dispute {
+    /// Whether a refusal counts after this round.
+    fn ends(&mut self, refused: bool, may_come: bool, now: Instant) -> bool {
+        if !refused {
+            self.since = None;
+            return false;
+        }
+        !may_come || now.duration_since(*self.since.get_or_insert(now)) >= DISPUTE
+    }
 }
 
 fn read(path: &Path) -> Result<Config, Error> {
@@ -166,6 +181,26 @@ mod tests {
         }
         assert!(!at("/etc/landfall").exists() && !at("/usr/local/lib/landfall").exists());
         assert!(at("/etc/landfall-other").exists() && at("/usr/local/lib").exists());
+    }
+
+    #[test]
+    fn a_refusal_waits_for_coordinators_that_do_not_answer() {
+        let start = Instant::now();
+        let mut dispute = Dispute::default();
+        for (second, refused, may_come, ends) in [
+            (0, false, true, false),
+            (1, true, true, false),
+            (900, true, true, false),
+            (901, true, true, true),
+            (960, false, true, false),
+            (1020, true, true, false),
+            (1919, true, true, false),
+            (1920, true, true, true),
+            (1921, true, false, true),
+        ] {
+            assert_eq!(dispute.ends(refused, may_come, start + Duration::from_secs(second)), ends, "{second}");
+        }
+        assert!(Dispute::default().ends(true, false, start), "all of them refuse");
     }
 
     #[test]

@@ -106,17 +106,20 @@ struct Named {
 }
 
 impl Named {
-    /// Reads a table (Microsoft, "Serial Port Console Redirection Table", revisions 1 to 4, whose fields up to here are the same).
+    /// Reads a table (Microsoft, "Serial Port Console Redirection Table"; its revisions only add fields).
     fn of(table: &[u8]) -> Option<Self> {
         // The register's address is a Generic Address Structure of ACPI at 40: kind, three bytes of its shape, the address.
         let kind = *table.get(40)?;
         let address = u64::from_le_bytes(table.get(44..52)?.try_into().ok()?);
-        let baud = match table.get(58)? {
+        let named = match table.get(58)? {
             3 => 9600,
             4 => 19_200,
             6 => 57_600,
             _ => USUAL_BAUD,
         };
+        // Revision 4 has the speed itself at 80; zero: it does not say it.
+        let precise = table.get(80..84).filter(|_| table[8] >= 4).and_then(|field| field.try_into().ok());
+        let baud = precise.map(u32::from_le_bytes).filter(|baud| *baud != 0).unwrap_or(named);
         // 0: memory, 1: ports. An address of 0 means that redirection is off.
         let known = table.starts_with(b"SPCR") && kind <= 1 && address != 0;
         known.then_some(Self { address, in_memory: kind == 0, baud })
@@ -200,6 +203,16 @@ mod tests {
         assert_eq!(Named::of(&table(2, 0x2f8, 7)), None, "a port on PCI's configuration space");
         for length in 0..59 {
             assert_eq!(Named::of(&table(1, 0x2f8, 7)[..length]), None);
+        }
+        for (revision, precise, baud) in
+            [(3, 38_400, 115_200), (4, 38_400, 38_400), (4, 1_500_000, 1_500_000), (4, 0, 115_200)]
+        {
+            let mut whole = table(1, 0x2f8, 7);
+            whole.resize(88, 0);
+            whole[8] = revision;
+            whole[80..84].copy_from_slice(&u32::to_le_bytes(precise));
+            assert_eq!(Named::of(&whole), com2(baud), "{revision} {precise}");
+            assert_eq!(Named::of(&whole[..83]), com2(115_200), "cut short");
         }
     }
 
