@@ -10,6 +10,8 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_api::message::{ActionRef, LogLevel};
+use landfall_api::{DiskReceipt, Progress};
+use landfall_disk::Observer;
 use landfall_session::Report;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -160,6 +162,20 @@ where
     // Already set by another part of this process (a test), which is good enough.
     tracing_subscriber::registry().with(filter).with(tail.clone()).with(lines).try_init().unwrap_or_default();
     tail
+}
+
+/// Of what fetches bytes, and reports no progress, the lines go to the log: why a connection ended, where it goes on.
+pub(crate) struct Logged;
+
+impl Observer for Logged {
+    fn progress(&self, _: &Progress) {}
+    fn receipt_written(&self, _: &DiskReceipt) {}
+    fn log(&self, level: landfall_disk::LogLevel, message: &str) {
+        match level {
+            landfall_disk::LogLevel::Info => tracing::info!("{message}"),
+            landfall_disk::LogLevel::Warn => tracing::warn!("{message}"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::Uri;
 use ipnet::IpNet;
 use landfall_api::{DurationSpec, nearest};
 use landfall_boot::arch::Arch;
@@ -456,6 +457,13 @@ impl Config {
     /// `http://<advertise>:<port>`: what is not secret.
     pub fn http_url(&self) -> String {
         format!("http://{}", SocketAddr::new(self.advertise, self.http.listen.port()))
+    }
+
+    /// The same at the coordinators that take this one's place: their configurations have this one's ports.
+    pub fn other_http_urls(&self) -> Vec<String> {
+        let port = self.http.listen.port();
+        let hosts = self.others.iter().filter_map(|url| Uri::try_from(url).ok()?.host().map(str::to_owned));
+        hosts.map(|host| format!("http://{host}:{port}")).collect()
     }
 
     /// What the boot services need of it, where this coordinator took no other one's place. `ca_pins` (`sha256:…`) go onto the agents'

@@ -52,6 +52,7 @@ pub fn read(config: &Config) -> Result<(ToolsLayers, Vec<Layer>), ConfigError> {
     let arm64 = config.boot.arm64.tools.as_deref().map(|path| opened(path, "boot.arm64.tools")).transpose()?;
     let described = |layer: &Layer| ToolsLayer {
         url: format!("{}{}", config.http_url(), layer.route()),
+        other_urls: config.other_http_urls().iter().map(|url| format!("{url}{}", layer.route())).collect(),
         digest: layer.digest,
         size_bytes: layer.size_bytes,
     };
@@ -82,7 +83,8 @@ mod tests {
         };
         let tools = tools.map_or_else(String::new, |text| format!("tools = \"{}\"\n", file("tools", text)));
         let text = format!(
-            "data_dir = \"/d\"\nadvertise = \"10.77.0.1\"\n[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\n{tools}\
+            "data_dir = \"/d\"\nadvertise = \"10.77.0.1\"\nothers = [\"https://10.77.0.2:7443\"]\n\
+             [store]\nurl = \"postgresql://a@localhost/d\"\n[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\n{tools}\
              [boot.arm64]\ntools = \"{}\"\n",
             file("arm64", arm64),
         );
@@ -99,6 +101,7 @@ mod tests {
         let known = "sha256:c2dfe2e35f53d665db3627724b9a3b241cad1d05c9156fb09c18c213cb956ebb";
         assert_eq!((layer.digest.to_string().as_str(), layer.size_bytes), (known, 13));
         assert_eq!(layer.url, format!("http://10.77.0.1:7480/boot/tools/{known}"));
+        assert_eq!(layer.other_urls, [format!("http://10.77.0.2:7480/boot/tools/{known}")]);
         assert_ne!(layers.of(Some("aarch64")).unwrap().digest, layer.digest);
     }
 

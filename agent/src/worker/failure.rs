@@ -42,10 +42,7 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
             let hint = "give the machine more memory, or make a layer with fewer programs";
             Failure { problem: problem(ErrorCode::NotEnoughMemory).hint(hint), retryable: false }
         }
-        // The digest is in its address: another layer has another one.
-        LayerError::Fetch(WriteError::Status { status, .. })
-            if status.starts_with("404") || status.starts_with("410") =>
-        {
+        LayerError::Fetch(cause) if is_gone(cause) => {
             Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REPLACED), retryable: false }
         }
         LayerError::Fetch(cause) => {
@@ -75,6 +72,15 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
             Failure { problem: problem(ErrorCode::NoToolsLayer).hint(hint), retryable: false }
         }
         LayerError::Stopped => Failure { problem: problem(ErrorCode::Cancelled), retryable: false },
+    }
+}
+
+/// No coordinator has it any more. The digest is in its address: another layer has another one.
+fn is_gone(cause: &WriteError) -> bool {
+    match cause {
+        WriteError::Status { status, .. } => status.starts_with("404") || status.starts_with("410"),
+        WriteError::NoMirror { failures, .. } => failures.iter().all(is_gone),
+        _ => false,
     }
 }
 

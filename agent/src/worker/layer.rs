@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 use landfall_api::{Digest, ToolsManifest, message::ToolsLayer};
-use landfall_disk::{Access, CancelFlag, ProvenFile, Unobserved, WriteError};
+use landfall_disk::{Access, CancelFlag, Image, Proof, ProvenFile, WriteError, image_at, open_source};
 use landfall_proto::PROTOCOL;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -17,6 +17,7 @@ use super::loop_device::LoopDevice;
 use super::memory;
 use super::memory::TooLittle;
 use crate::drivers::{self, TOOLS_ROOT};
+use crate::logging::Logged;
 use crate::proxy;
 
 /// Between looks whether another branch is done with fetching it.
@@ -125,8 +126,10 @@ fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> 
     let mut file: File =
         memfd_create("landfall-tools", flags).map_err(kernel("make a file in memory for the tools layer"))?.into();
     let access = Access { proxy: proxy::get().map(ToString::to_string), ..Access::default() };
-    let source = ProvenFile::open_by(&layer.url, &access, layer.digest, u64::MAX, &Unobserved, cancel);
-    let mut source = source.map_err(LayerError::Fetch)?;
+    let urls = std::iter::once(&layer.url).chain(&layer.other_urls).cloned().collect();
+    let image = Image { urls, access, ..image_at("", Proof::Stored(layer.digest)) };
+    let source = open_source(&image, true, &Logged).map_err(LayerError::Fetch)?;
+    let mut source = ProvenFile::of(source, layer.digest, u64::MAX, cancel);
     // A byte more shows that it is larger, and no more than that gets into memory.
     let copied = io::copy(&mut source.by_ref().take(layer.size_bytes.saturating_add(1)), &mut file);
     if let Some(failure) = source.into_failure() {
@@ -195,7 +198,22 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), content).unwrap();
         let url = format!("file://{}", file.path().display());
-        fetched(&ToolsLayer { url, digest: DIGEST.parse().unwrap(), size_bytes }, &CancelFlag::new())
+        fetched(&layer(url, Vec::new(), size_bytes), &CancelFlag::new())
+    }
+
+    fn layer(url: String, other_urls: Vec<String>, size_bytes: u64) -> ToolsLayer {
+        ToolsLayer { url, other_urls, digest: DIGEST.parse().unwrap(), size_bytes }
+    }
+
+    #[test]
+    fn another_coordinator_gives_what_the_first_one_does_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"layer").unwrap();
+        let there = format!("file://{}", file.path().display());
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for gone in [format!("http://{closed}/tools"), "file:///nowhere/tools".to_owned()] {
+            fetched(&layer(gone, vec![there.clone()], 5), &CancelFlag::new()).unwrap();
+        }
     }
 
     #[test]
@@ -229,11 +247,21 @@ mod tests {
 
     #[test]
     fn a_layer_that_is_served_no_more_was_replaced() {
-        for status in ["404 Not Found", "410 Gone"] {
-            let error = WriteError::Status { url: "http://h/tools".into(), status: status.into() };
+        let url = || "http://h/tools".to_owned();
+        let status = |status: &str| WriteError::Status { url: url(), status: status.into() };
+        let all = |failures| WriteError::NoMirror { url: url(), failures };
+        let away = || WriteError::Unreachable { url: url(), reason: "no answer".into() };
+        for (error, is_gone) in [
+            (status("404 Not Found"), true),
+            (status("410 Gone"), true),
+            (all(vec![status("404 Not Found"), status("404 Not Found")]), true),
+            (all(vec![status("404 Not Found"), away()]), false),
+            (away(), false),
+        ] {
             let failure = failure::no_layer(&LayerError::Fetch(error), "http://h/tools");
-            assert_eq!(failure.problem.code, ErrorCode::NoToolsLayer);
-            assert!(failure.problem.hint.contains("landfall retry") && !failure.retryable, "{failure:?}");
+            assert_eq!(failure.problem.code == ErrorCode::NoToolsLayer, is_gone, "{failure:?}");
+            assert_eq!(failure.problem.hint.contains("landfall retry"), is_gone, "{failure:?}");
+            assert_eq!(failure.retryable, !is_gone, "{failure:?}");
         }
     }
 

@@ -54,6 +54,8 @@ pub struct Assignment {
 pub struct ToolsLayer {
     /// http or https.
     pub url: String,
+    /// The same at the coordinators that take this one's place.
+    pub other_urls: Vec<String>,
     /// Of the file.
     pub digest: Digest,
     /// Bytes of the file; at most [`Self::MAX_BYTES`].

@@ -106,7 +106,10 @@ fn what_cannot_work_is_refused_by_key() {
 fn others_must_be_addresses_that_agents_take() {
     let of = |others: &str, store: &str| parse(&format!("others = {others}\n{MINIMAL}\n{store}"));
     let store = "[store]\nurl = \"postgresql://a@localhost/d\"";
-    of("[\"https://192.0.2.11:7443\", \"https://[fd77::2]:7443\", \"https://b.example:1\"]", store).unwrap();
+    let whole =
+        of("[\"https://192.0.2.11:7443\", \"https://[fd77::2]:7443\", \"https://b.example:1\"]", store).unwrap();
+    let http = ["http://192.0.2.11:7480", "http://[fd77::2]:7480", "http://b.example:7480"];
+    assert_eq!(whole.other_http_urls(), http);
     let eight = format!("[{}]", ["\"https://b:1\""; 8].join(","));
     for (others, store, named) in [
         ("[\"https://b:7443\"]", "", "others: is stated, but the store is this host's own"),

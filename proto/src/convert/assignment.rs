@@ -91,7 +91,7 @@ impl From<Assignment> for v1::Assignment {
 }
 
 wire! {
-    ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, size_bytes }
+    ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, other_urls, size_bytes }
     AssignedAction = v1::Action {
         kind: oneof, name, timeout: span, retry: one, branch: text_if_any, when: condition_if_any,
     }
@@ -188,6 +188,7 @@ pub(super) mod tests {
                 url: "http://h/tools".into(),
                 digest: format!("sha256:{}", "0b".repeat(32)),
                 size_bytes: 64 << 20,
+                other_urls: vec!["http://i/tools".into()],
             }),
             actions: vec![v1::Action {
                 name: "write".into(),
@@ -254,7 +255,7 @@ pub(super) mod tests {
             }
         }
         fn layer(size_bytes: u64, digest: String) -> Option<v1::ToolsLayer> {
-            Some(v1::ToolsLayer { url: "http://h/tools".into(), digest, size_bytes })
+            Some(v1::ToolsLayer { url: "http://h/tools".into(), digest, size_bytes, other_urls: Vec::new() })
         }
         let cases: [(&str, Spoil); 12] = [
             ("assignment.tools.digest", |a| a.tools = layer(1, String::new())),

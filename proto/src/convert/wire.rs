@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wire! {
-//!     ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, size_bytes }
+//!     ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, other_urls, size_bytes }
 //!     Welcome = v1::Welcome { epoch, time: moment, heartbeat_interval: span, ..versions: v1::Versions { software, protocol } }
 //! }
 //! ```

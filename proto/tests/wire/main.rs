@@ -431,8 +431,8 @@ fn branches_with_their_starts() {
         path: "/opt/app".into(),
         disk: None,
     };
-    let layer =
-        ToolsLayer { url: "http://10.77.0.1:7480/boot/tools".into(), digest: digest(0x10), size_bytes: 14_045_184 };
+    let at = |host| format!("http://10.77.0.{host}:7480/boot/tools");
+    let layer = ToolsLayer { url: at(1), other_urls: vec![at(2)], digest: digest(0x10), size_bytes: 14_045_184 };
     let boot = InstallBootloaderSpec {
         loader: LoaderSpec::Grub,
         firmware: FirmwareSpec::Both,

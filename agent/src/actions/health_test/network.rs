@@ -8,16 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use landfall_api::{
-    DiskReceipt, ErrorCode, HealthReport, HealthTestKind, HttpMethod, ImageProof, Problem, Progress, SecretText,
-};
-use landfall_disk::{
-    Access, Call, CallError, CancelFlag, LogLevel, Observer, WriteError, image_at, open_source, shown_name,
-};
+use landfall_api::{ErrorCode, HealthReport, HealthTestKind, HttpMethod, ImageProof, Problem, Progress, SecretText};
+use landfall_disk::{Access, Call, CallError, CancelFlag, WriteError, image_at, open_source, shown_name};
 
 use super::super::at_once::failure;
 use super::super::{final_failure, installed_root::may_act};
 use super::{of_time, single, too_slow};
+use crate::logging::Logged;
 use crate::runner::{Failure, Job};
 
 /// Read at once, bytes.
@@ -114,20 +111,6 @@ pub(super) fn test(job: &Job, url: &str, time: Duration, min_speed: Option<u64>)
             ..HealthReport::begun(HealthTestKind::Network, "network", started)
         },
     ))
-}
-
-/// Why a connection ended goes to the action's log.
-struct Logged;
-
-impl Observer for Logged {
-    fn progress(&self, _: &Progress) {}
-    fn receipt_written(&self, _: &DiskReceipt) {}
-    fn log(&self, level: LogLevel, message: &str) {
-        match level {
-            LogLevel::Info => tracing::info!("{message}"),
-            LogLevel::Warn => tracing::warn!("{message}"),
-        }
-    }
 }
 
 /// What came.

@@ -14,7 +14,7 @@ fn with_unpack() -> serde_json::Value {
 
 fn layer(byte: u8) -> ToolsLayer {
     let url = "http://10.77.0.1:7480/boot/tools".into();
-    ToolsLayer { url, digest: Digest::from_sha256([byte; 32]), size_bytes: 1 << 20 }
+    ToolsLayer { url, other_urls: Vec::new(), digest: Digest::from_sha256([byte; 32]), size_bytes: 1 << 20 }
 }
 
 fn serve(world: &World, tools: ToolsLayers) {
