@@ -42,7 +42,7 @@ pub async fn boot_token(target: &Target, mac: MacAddr, uuid: Option<Uuid>) -> Re
         };
         match asked {
             Ok(token) => {
-                target.prefer(place);
+                target.prefer(&place);
                 return Ok(token);
             }
             Err(why) => problem = Some(why),

@@ -96,8 +96,9 @@ async fn dial(
     let connector = TlsConnector::from(Arc::new(config));
     let mut errors = Vec::new();
     // Of one that died nothing listens.
-    let mut left = target.places().count();
-    for place in target.places() {
+    let places = target.places();
+    let mut left = places.len();
+    for place in &places {
         left -= 1;
         let (limit, proxy_limit) = match left {
             0 => (HANDSHAKE_LIMIT, PROXY_LIMIT),

@@ -95,7 +95,7 @@ pub async fn enroll_with_facts(
 async fn enroll_by(
     way: &dyn Dial, target: &Target, key: &AgentKey, request: v1::EnrollRequest,
 ) -> Result<Enrolled, EnrollError> {
-    let mut left = target.places().count();
+    let mut left = target.places().len();
     loop {
         left -= 1;
         let channel = connect(way, target, Validity::AnyTime, None)

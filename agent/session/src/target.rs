@@ -1,7 +1,6 @@
 //! Where the coordinator is, or each of several that share one store, and which CA keys prove it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::Uri;
@@ -21,24 +20,37 @@ pub struct Place {
     port: u16,
 }
 
-/// Which place the next connection begins with: shared by all copies of a target, and no part of what it is.
+/// What came of connections: shared by all copies of a target, and no part of what it is.
 #[derive(Debug, Clone, Default)]
-struct First(Arc<AtomicUsize>);
+struct Known(Arc<Mutex<Learned>>);
 
-impl PartialEq for First {
+#[derive(Debug, Default)]
+struct Learned {
+    /// Which place the next connection begins with, counted over all of them.
+    first: usize,
+    /// Places that a coordinator has named.
+    places: Vec<Place>,
+}
+
+impl PartialEq for Known {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for First {}
+impl Eq for Known {}
 
-/// The TLS ports of the coordinators, of which one is active, and the pins of their CA. Each connection begins with the place that answered
-/// last.
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, Learned> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The TLS ports of the coordinators, and the pins of their CA. Each connection begins with the place that answered last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     places: Vec<Place>,
-    first: First,
+    known: Known,
     pins: Vec<Pin>,
     nameservers: Vec<IpAddr>,
     proxy: Option<Proxy>,
@@ -91,7 +103,7 @@ impl Target {
         if pins.is_empty() {
             return Err(TargetError::NoPin);
         }
-        Ok(Self { places, first: First::default(), pins, nameservers: Vec::new(), proxy: None })
+        Ok(Self { places, known: Known::default(), pins, nameservers: Vec::new(), proxy: None })
     }
     /// Whether one place is of both.
     pub fn meets(&self, other: &Self) -> bool {
@@ -124,30 +136,55 @@ impl Target {
         self.proxy.as_ref()
     }
     /// Where each coordinator is, in the order in which they are tried now; never empty.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        let first = self.first.0.load(Ordering::Relaxed) % self.places.len();
-        self.places.iter().cycle().skip(first).take(self.places.len())
+    pub fn places(&self) -> Vec<Place> {
+        let known = self.known.lock();
+        let mut all = self.all(&known);
+        let first = known.first % all.len();
+        all.rotate_left(first);
+        all
+    }
+    /// Those of the target, and then those that were learned.
+    fn all(&self, known: &Learned) -> Vec<Place> {
+        let learned = known.places.iter().filter(|place| !self.places.contains(place));
+        self.places.iter().chain(learned).take(MAX_PLACES).cloned().collect()
     }
     /// Whether there is another coordinator than the first.
     pub(crate) fn has_several(&self) -> bool {
-        self.places.len() > 1
+        self.places().len() > 1
     }
     /// This place answers: the next connection begins with it.
     pub(crate) fn prefer(&self, place: &Place) {
-        if let Some(at) = self.places.iter().position(|known| known == place) {
-            self.first.0.store(at, Ordering::Relaxed);
+        let mut known = self.known.lock();
+        if let Some(at) = self.all(&known).iter().position(|other| other == place) {
+            known.first = at;
         }
     }
     /// The place that was preferred answers, and does not serve: the next connection begins with the one after it. A coordinator that has
     /// lost its place may not know it.
     pub(crate) fn pass_on(&self) {
-        self.first.0.fetch_add(1, Ordering::Relaxed);
+        let mut known = self.known.lock();
+        known.first = (known.first + 1) % self.all(&known).len();
+    }
+    /// The coordinator that was preferred names these beside it, in place of what was learned before. Those beyond eight in all are left
+    /// out, and what is no address.
+    pub(crate) fn learn(&self, urls: &[String]) {
+        // One that does not know the others: an older one, or it has none.
+        let Some(here) = self.places().into_iter().next().filter(|_| !urls.is_empty()) else { return };
+        let mut learned: Vec<Place> = Vec::new();
+        // It does not name itself.
+        for place in std::iter::once(here.clone()).chain(urls.iter().filter_map(|url| url.parse().ok())) {
+            if !learned.contains(&place) {
+                learned.push(place);
+            }
+        }
+        self.known.lock().places = learned;
+        self.prefer(&here);
     }
     /// Hosts and ports that this machine itself connects to.
-    pub fn first_hops(&self) -> Vec<(&str, u16)> {
+    pub fn first_hops(&self) -> Vec<(String, u16)> {
         match &self.proxy {
-            Some(proxy) => vec![(proxy.host(), proxy.port())],
-            None => self.places().map(|place| (place.host(), place.port())).collect(),
+            Some(proxy) => vec![(proxy.host().to_owned(), proxy.port())],
+            None => self.places().into_iter().map(|place| (place.host, place.port)).collect(),
         }
     }
     /// Which CA keys are trusted; never empty.
@@ -162,7 +199,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, place) in self.places.iter().enumerate() {
+        for (at, place) in self.all(&self.known.lock()).iter().enumerate() {
             write!(f, "{}{place}", if at == 0 { "" } else { " or " })?;
         }
         Ok(())
@@ -231,12 +268,42 @@ mod tests {
         let several = Target::of(&["https://a", "https://b:1", "https://a:7443"], pins()).unwrap();
         assert_eq!(several.to_string(), "https://a:7443 or https://b:1");
         assert!(Target::of(&["https://a", "b"], pins()).is_err() && Target::of(&[""; 0], pins()).is_err());
-        let hosts = |target: &Target| target.places().map(|place| place.host().to_owned()).collect::<Vec<_>>();
+        let hosts = |target: &Target| target.places().into_iter().map(|place| place.host).collect::<Vec<_>>();
         let copy = several.clone();
         copy.pass_on();
         assert_eq!((hosts(&several), &copy), (vec!["b".to_owned(), "a".to_owned()], &several));
         several.pass_on();
         several.prefer(&"https://b:1".parse().unwrap());
         assert_eq!(hosts(&copy), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_coordinator_names_those_beside_it() {
+        let target = Target::of(&["https://a", "https://b"], vec![pin_of_spki(b"ca")]).unwrap();
+        let (copy, tried) =
+            (target.clone(), || target.places().into_iter().map(|place| place.host).collect::<String>());
+        for (reached, named, then) in [
+            ("b", &[][..], "ba"),
+            ("b", &["https://a", "https://c"], "bca"),
+            ("c", &["https://a", "https://b"], "cab"),
+            ("c", &["https://a", "nothing", "http://d", "https://d"], "cdab"),
+            ("d", &[], "dabc"),
+            ("a", &["https://e"], "abe"),
+            (
+                "a",
+                &[
+                    "https://a", "https://1", "https://2", "https://3", "https://4", "https://5", "https://6",
+                    "https://7",
+                ],
+                "ab123456",
+            ),
+        ] {
+            copy.prefer(&format!("https://{reached}").parse().unwrap());
+            copy.learn(&named.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>());
+            assert_eq!(tried(), then, "{reached} {named:?}");
+        }
+        copy.pass_on();
+        assert_eq!(tried(), "b123456a");
+        assert_eq!(target.to_string().matches(" or ").count(), 7);
     }
 }

@@ -109,6 +109,7 @@ mod tests {
             heartbeat_interval: Duration::from_secs(1),
             software: "0.9".into(),
             protocol,
+            others: Vec::new(),
         };
         for taken in [OLDEST_PROTOCOL, PROTOCOL, PROTOCOL + 1] {
             assert_eq!(check_versions(&target(), &versions(taken)), Ok(()));

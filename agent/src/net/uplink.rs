@@ -74,7 +74,7 @@ impl Network {
     ///
     /// # Errors [`NoUplink`], with the error of each port.
     pub(crate) async fn elect(
-        &self, hops: &[(&str, u16)], boot_port: Option<MacAddr>, patience: Duration,
+        &self, hops: &[(impl AsRef<str> + Sync, u16)], boot_port: Option<MacAddr>, patience: Duration,
     ) -> Result<Uplink, NoUplink> {
         let mut changes = self.ports();
         // A timeout is not an error here: the errors per port follow below.
@@ -211,10 +211,10 @@ fn missing(port: &Port) -> String {
 }
 
 /// The address of the first of these hosts that takes a connection.
-async fn connect(device: &str, hops: &[(&str, u16)], held: &Addresses) -> Result<SocketAddr, String> {
+async fn connect(device: &str, hops: &[(impl AsRef<str> + Sync, u16)], held: &Addresses) -> Result<SocketAddr, String> {
     let mut problems = Vec::new();
     for (host, port) in hops {
-        match connect_host(device, host, *port, held).await {
+        match connect_host(device, host.as_ref(), *port, held).await {
             Ok(address) => return Ok(address),
             Err(why) => problems.push(why),
         }

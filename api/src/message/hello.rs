@@ -53,6 +53,8 @@ pub struct Welcome {
     pub software: String,
     /// The protocol revision that the coordinator speaks; 0 if it was not said.
     pub protocol: u32,
+    /// The coordinators that take its place, `https://host:port`.
+    pub others: Vec<String>,
 }
 
 /// The coordinator does not accept the session. The stream ends after it.

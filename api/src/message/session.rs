@@ -47,7 +47,7 @@ pub struct Vitals {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
     /// The session is accepted: the first answer.
-    Welcome(Welcome),
+    Welcome(Box<Welcome>),
     /// The session is not accepted: the only answer.
     Refused(Box<Refusal>),
     /// Do this.

@@ -207,9 +207,10 @@ impl Assignments {
             .hint("correct the machine's document, or state the network in the template's cloudInit")
         })?;
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
+            let settings = self.fleet.settings();
             Some(PhoneHomeUnit {
-                url: self.fleet.settings().phone_home_url.clone(),
-                other_urls: self.fleet.settings().other_phone_home_urls.clone(),
+                url: settings.phone_home_url.clone(),
+                other_urls: settings.others.iter().map(|url| format!("{url}/phone-home")).collect(),
                 bearer_token: SecretText::new(self.tokens.bearer(token_run).await?),
                 ca_pins: self.authority.pins(),
             })

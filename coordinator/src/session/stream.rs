@@ -113,8 +113,9 @@ async fn hello(
                 heartbeat_interval: opened.heartbeat,
                 software: env!("CARGO_PKG_VERSION").to_owned(),
                 protocol: PROTOCOL,
+                others: engine.fleet().settings().others.clone(),
             };
-            return match send(down, ToAgent::Welcome(welcome)).await {
+            return match send(down, ToAgent::Welcome(Box::new(welcome))).await {
                 Ok(()) => Ok(Some(opened)),
                 Err(why) => {
                     engine.sessions().close_session(machine, opened.epoch, why).await?;

@@ -16,7 +16,7 @@ use landfall_session::{Instruction, SessionConfig};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::site::agent::{Agent, begin, boot_script, enrolled, patient_template, target};
+use super::site::agent::{Agent, begin, boot_script, enrolled, patient_template, script_of_one, target};
 use super::site::{API, Coordinator, LIMIT, Site, call, machine, program, run};
 
 pub(crate) const LEADS: &str = "this coordinator leads";
@@ -206,7 +206,8 @@ async fn an_agent_is_reached_through_every_coordinator() {
     let (_server, sites, [a, b]) = pair();
     let socket = |site: &Site| site.data().join("api.sock");
     sites[1].api("POST", "/apply", &patient_template(&sites[1]));
-    let agent = Agent::start(&sites[1], &socket(&sites[1]), "m1", "52:54:00:00:00:01").await;
+    // The other one it knows by its welcome alone.
+    let agent = Agent::start_by(script_of_one, &sites[1], &socket(&sites[1]), "m1", "52:54:00:00:00:01").await;
     agent.report(1).await;
     agent.handle.flush(LIMIT).await.unwrap();
     b.until("session opened machine=m1 epoch=1", 1);

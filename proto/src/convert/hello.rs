@@ -14,7 +14,7 @@ wire! {
     }
     ActionRef = v1::RunningAction { workflow_uid: parsed, action_index, attempt }
     Welcome = v1::Welcome {
-        epoch, time: moment, heartbeat_interval: span,
+        epoch, time: moment, heartbeat_interval: span, others,
         ..versions: v1::Versions { software, protocol }
     }
     Refusal = v1::Refused { retry_after: span_if_any, problem: said }

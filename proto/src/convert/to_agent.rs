@@ -10,7 +10,7 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
 
     fn try_from(wire: v1::SessionResponse) -> Result<Self, ConvertError> {
         Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
-            Down::Welcome(wire) => Self::Welcome(wire.try_into().within("welcome")?),
+            Down::Welcome(wire) => Self::Welcome(Box::new(wire.try_into().within("welcome")?)),
             Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
             Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
             Down::Check(wire) => Self::Check(Box::new(one::from("check.list", wire.list)?)),
@@ -41,7 +41,7 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
 impl From<ToAgent> for v1::SessionResponse {
     fn from(message: ToAgent) -> Self {
         let message = match message {
-            ToAgent::Welcome(welcome) => Down::Welcome(welcome.into()),
+            ToAgent::Welcome(welcome) => Down::Welcome((*welcome).into()),
             ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
             ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
             ToAgent::Check(list) => Down::Check(v1::Check { list: one::to(*list) }),

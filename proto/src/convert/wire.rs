@@ -3,7 +3,7 @@
 //! ```text
 //! wire! {
 //!     ToolsLayer = v1::ToolsLayer, checked by layer_size { digest: digest, url: text, other_urls, size_bytes }
-//!     Welcome = v1::Welcome { epoch, time: moment, heartbeat_interval: span, ..versions: v1::Versions { software, protocol } }
+//!     Welcome = v1::Welcome { epoch, time: moment, heartbeat_interval: span, others, ..versions: v1::Versions { software, protocol } }
 //! }
 //! ```
 //! On the left stands the type of landfall-api, on the right that of the wire. A field is one of

@@ -283,8 +283,9 @@ fn messages_of_the_coordinator() {
         heartbeat_interval: Duration::from_secs(5),
         software: "0.1.0".into(),
         protocol: 3,
+        others: vec!["https://10.77.0.2:7443".into()],
     };
-    down("welcome", ToAgent::Welcome(welcome));
+    down("welcome", ToAgent::Welcome(Box::new(welcome)));
     for (name, after) in [("refused", None), ("refused-for-now", Some(10))] {
         let refusal = Refusal { problem: trouble(), retry_after: after.map(Duration::from_secs) };
         down(name, ToAgent::Refused(Box::new(refusal)));

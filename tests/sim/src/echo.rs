@@ -265,6 +265,7 @@ fn answers_to(message: Up, epoch: u64) -> Vec<Down> {
                 time: time(),
                 heartbeat_interval: span(HEARTBEAT),
                 versions: Some(v1::Versions { software: "echo".into(), protocol: PROTOCOL }),
+                others: Vec::new(),
             });
             let name = name_of(hello.identity.as_ref());
             // A machine that returns already has its workflow.

@@ -166,13 +166,14 @@ impl Runner {
         };
         let first = first.ok_or_else(|| invalid(&ConvertError::missing("welcome")))?;
         let welcome: Welcome = match ToAgent::try_from(first).map_err(|error| invalid(&error))? {
-            ToAgent::Welcome(welcome) => welcome,
+            ToAgent::Welcome(welcome) => *welcome,
             ToAgent::Refused(refused) => return Err(refusal(*refused)),
             _ => return Err(invalid(&ConvertError::missing("welcome"))),
         };
         // Not by itself solved by trying again, but the coordinator may be upgraded at any time.
         wire_status::check_versions(target, &welcome).map_err(Outcome::Lost)?;
         let beat = welcome.heartbeat_interval;
+        target.learn(&welcome.others);
         {
             let mut state = self.shared.lock();
             state.epoch = welcome.epoch;

@@ -28,8 +28,8 @@ pub struct Settings {
     pub advertise: IpAddr,
     /// Where installed systems phone home.
     pub phone_home_url: String,
-    /// The same at the coordinators that take this one's place.
-    pub other_phone_home_urls: Vec<String>,
+    /// The coordinators that take this one's place, `https://host:port`.
+    pub others: Vec<String>,
     /// A large file of the coordinator's own, for tests of the network.
     pub boot_image_url: String,
     /// The boot medium of x86-64 machines, for their BMCs; absent: there is none.
@@ -60,7 +60,7 @@ impl Settings {
             netboot_deadline: config.limits.netboot_deadline.get(),
             advertise: config.advertise,
             phone_home_url: format!("{}/phone-home", config.tls_url()),
-            other_phone_home_urls: config.others.iter().map(|url| format!("{url}/phone-home")).collect(),
+            others: config.others.clone(),
             boot_image_url: format!("{}/boot/initramfs", config.http_url()),
             medium_url: config.boot.iso.as_ref().map(|_| format!("{}/boot/landfall.iso", config.http_url())),
             arm64_medium_url: (config.boot.arm64.iso.as_ref())

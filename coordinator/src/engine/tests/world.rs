@@ -110,7 +110,7 @@ impl World {
             netboot_deadline: Duration::from_secs(900),
             advertise: std::net::Ipv4Addr::LOCALHOST.into(),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
-            other_phone_home_urls: Vec::new(),
+            others: Vec::new(),
             boot_image_url: "http://10.77.0.1:7480/boot/initramfs".into(),
             medium_url: Some("http://10.77.0.1:7480/boot/landfall.iso".into()),
             arm64_medium_url: None,

@@ -72,6 +72,7 @@ impl Line {
             time: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 }),
             heartbeat_interval: span(Duration::from_millis(200)),
             versions: Some(v1::Versions { software: "test".into(), protocol }),
+            others: Vec::new(),
         }))
         .await;
     }

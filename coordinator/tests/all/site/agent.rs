@@ -116,6 +116,13 @@ pub(crate) fn boot_script(site: &Site, mac: &str) -> String {
     format!("{script} landfall.coordinator={}", site.url())
 }
 
+/// The same of a boot medium that was made before there were others: it names this site alone.
+pub(crate) fn script_of_one(site: &Site, mac: &str) -> String {
+    let (own, script) = (format!("landfall.coordinator={}", site.url()), boot_script(site, mac));
+    let words = script.split(' ').filter(|word| *word == own || !word.contains("landfall.coordinator="));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// An agent with a run under way.
 pub(crate) struct Agent {
     pub(crate) handle: SessionHandle,
@@ -139,6 +146,13 @@ pub(crate) fn patient_template(site: &Site) -> Value {
 impl Agent {
     /// Describes a machine, asks for a run of the template `os`, boots, enrols, and takes the assignment.
     pub(crate) async fn start(site: &Site, socket: &Path, name: &str, mac: &str) -> Self {
+        Self::start_by(boot_script, site, socket, name, mac).await
+    }
+
+    /// The same by a boot script of the caller's choice.
+    pub(crate) async fn start_by(
+        script: impl Fn(&Site, &str) -> String, site: &Site, socket: &Path, name: &str, mac: &str,
+    ) -> Self {
         let post = |path: &str, body: &Value| {
             let (status, answer) = call(socket, "POST", &format!("{}{path}", super::API), body).unwrap();
             assert_eq!(status, 200, "{answer}");
@@ -146,7 +160,7 @@ impl Agent {
         };
         post("/apply", &machine(name, mac));
         let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
-        let script = boot_script(site, mac);
+        let script = script(site, mac);
         let (handle, mut instructions, _) = session(&script, name, mac).await;
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
